@@ -393,7 +393,13 @@ class Backend(Protocol):
         ...
 
     def resolve(
-        self, seen: StoredRecord, *, nonce: str, result: Payload | None, retain: int | None = None, now: int | None = None
+        self,
+        seen: StoredRecord,
+        *,
+        nonce: str,
+        result: Payload | None,
+        retain: int | None = None,
+        now: int | None = None,
     ) -> bool:
         """Settle a record that is in doubt: commit `result`, or with None give it back for another attempt.
 

@@ -206,7 +206,13 @@ class MemoryBackend:
             return _page(self._space.runs.values(), lambda run: run.run_id, cursor, limit)
 
     def resolve(
-        self, seen: StoredRecord, *, nonce: str, result: Payload | None, retain: int | None = None, now: int | None = None
+        self,
+        seen: StoredRecord,
+        *,
+        nonce: str,
+        result: Payload | None,
+        retain: int | None = None,
+        now: int | None = None,
     ) -> bool:
         with self._space.lock:
             record = self._space.records.get(seen.key)

@@ -280,4 +280,3 @@ def next_incarnation(stored: StoredProgress | None, run_id: str, now: int) -> St
     if stored is None:
         return StoredProgress(run_id, 0, None, now, now)
     return replace(stored, incarnation=stored.incarnation + 1 if stored.incarnation else now)
-

@@ -39,7 +39,8 @@ class StoreURL:
     scheme: str
     address: str
     namespace: str = "default"
-    create: bool = False
+    create: bool | None = None
+    """True: set up, False: touch nothing that is absent, None (not given): as the store does by itself."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, **converters: Convert) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
     address, _, query = rest.partition("?")
     given = _merge(_pairs(query), options or {}, scheme)
     namespace = _convert("namespace", given.pop("namespace", "default"), _namespace)
-    create = _convert("create", given.pop("create", False), boolean)
+    create = _convert("create", given.pop("create", None), lambda value: None if value is None else boolean(value))
     return StoreURL(scheme.lower(), address, namespace, create, given)
 
 
@@ -104,7 +105,9 @@ def connect(url: StoreURL) -> Backend:
     try:
         factory = found[url.scheme].load()
     except ImportError as exc:
-        raise ConfigError(f"{url.scheme}:// needs a package that is not installed ({exc}); {_remedy(url.scheme)}") from exc
+        raise ConfigError(
+            f"{url.scheme}:// needs a package that is not installed ({exc}); {_remedy(url.scheme)}"
+        ) from exc
     backend: Backend = factory(url)
     return backend
 
