@@ -6,7 +6,6 @@ in three phases, claim, execute, commit, and is never repeated on resume.
 
 from __future__ import annotations
 
-
 from durastore.agent import Summary, run_agent
 from durastore.checkpoint import Checkpoint, ManualClaim, Position
 from durastore.claims import Claim, current
@@ -27,7 +26,7 @@ from durastore.errors import (
 from durastore.keys import content_key
 from durastore.protocol import Found, NotFound, Outcome, Unknown
 from durastore.stats import Stats
-from durastore.store import Store, open  # noqa: A004  durastore.open is the name that users know
+from durastore.store import Store, open
 from durastore.views import Progress, Record
 
 __all__ = [

@@ -30,7 +30,7 @@ from durastore.protocol import (
 
 __all__ = ["Summary", "run_agent"]
 
-I = TypeVar("I")  # noqa: E741  an input item
+I = TypeVar("I")
 REPLAY_BATCH = 256
 """Keys that are read at once when a resumed run finds steps that are done already."""
 SKIPS_PER_SAVE = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import hashlib
@@ -105,7 +105,7 @@ def _scalar(value: Any) -> bytes | None:
         return _tagged(b"f", repr(float(value)).encode())
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _tagged(b"y", bytes(value))
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
         return _tagged(b"t", value.isoformat().encode())
     if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath)):
         return _tagged(b"x", f"{_family(value)} {value}".encode())

@@ -7,6 +7,7 @@ when an effect may run, what becomes of its claim, and which error the caller ge
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import sys
@@ -103,7 +104,7 @@ else:  # Python 3.10 has no generic named tuples; subscripting is for type check
         value: Any
         status: Status
 
-        def __class_getitem__(cls, _item):  # noqa: ANN001, ANN204
+        def __class_getitem__(cls, _item):
             return cls
 
 
@@ -191,13 +192,13 @@ def drive(steps: Steps[T]) -> T:
             value = error = None
             try:
                 value = step()
-            except BaseException as exc:  # noqa: BLE001  the protocol decides, also about interrupts
+            except BaseException as exc:
                 error = exc
         except StopIteration as stop:
             result: T = stop.value
             return result
         except BaseException as exc:
-            if steps.gi_frame is None:  # raised by the protocol itself
+            if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # raised by the protocol itself
                 raise
             error = exc  # an interrupt between two steps
 
@@ -405,7 +406,7 @@ def _write_commit(
         )
 
 
-class _EffectRaised(Exception):  # noqa: N818  it carries an error through the backend, and is none
+class _EffectRaised(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
@@ -527,7 +528,7 @@ class _Patience:
         return Pause(self._clock, min(left, self._next(held)))
 
     def _next(self, held: Held) -> float:
-        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
+        pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_MAX)
         if held.lease_left is None:
             return pause

@@ -6,7 +6,6 @@ import os
 import random
 import secrets
 import socket
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -40,7 +39,7 @@ CLOCK_SKEW_MAX = 5.0
 _MISSING: Any = object()
 
 
-def open(url: str | None = None, *, codec: Codec | None = None, **options: Any) -> Store:  # noqa: A001  durastore.open
+def open(url: str | None = None, *, codec: Codec | None = None, **options: Any) -> Store:
     """Open the store that a URL names, or the environment variable ``DURASTORE_URL``.
 
     `options` are those of the URL, as keywords. A SQLite file that is missing is created; the cloud stores need `setup` once,
@@ -261,7 +260,7 @@ class Store:
                     raise
                 raise error from exc
 
-        self.clock.sleep(_FIRST_PAUSE * random.random())  # noqa: S311  jitter
+        self.clock.sleep(_FIRST_PAUSE * random.random())
         try:
             return Retrying(
                 retry=retry_if_exception_type(StoreUnavailable),
@@ -364,7 +363,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for store in list(_stores):
-        store._forked()  # noqa: SLF001
+        store._forked()
 
 
 if hasattr(os, "register_at_fork"):
