@@ -26,7 +26,7 @@ from durastore.errors import (
 from durastore.keys import content_key
 from durastore.protocol import Found, NotFound, Outcome, Unknown
 from durastore.stats import Stats
-from durastore.store import Store, open
+from durastore.store import Store, open  # noqa: A004  durastore.open is the name that users know
 from durastore.views import Progress, Record
 
 __all__ = [

@@ -30,7 +30,7 @@ from durastore.protocol import (
 
 __all__ = ["Summary", "run_agent"]
 
-I = TypeVar("I")
+I = TypeVar("I")  # noqa: E741  an input item
 REPLAY_BATCH = 256
 """Keys that are read at once when a resumed run finds steps that are done already."""
 SKIPS_PER_SAVE = 1000
@@ -157,19 +157,14 @@ def _one_by_one(plan: _Plan[I], inputs: Iterable[I]) -> Steps[Summary]:
     held: Claim | None = None
     try:
         while (item := (yield source.take)) is not _END:
-            asked = plan.request(step, item)
-            outcome = yield from _replayed(plan, replay, asked)
-            if outcome is None:
-                claim, held = held, None
-                got = yield from (acquire(run, asked, terms) if claim is None else admit(run, claim, terms))
-                if isinstance(got, Claim):
-                    outcome, held = yield from _fused(plan, source, got, item, step)
-                else:
-                    outcome = got
-                    if got.status == "skipped":
-                        replay = yield from _look_ahead(plan, source, step + 1)
+            claim, held = held, None
+            got = yield from (_enter(plan, replay, step, item) if claim is None else admit(run, claim, terms))
+            if isinstance(got, Claim):
+                got, held = yield from _fused(plan, source, got, item, step)
+            elif got.status == "skipped" and not replay:
+                replay = yield from _look_ahead(plan, source, step + 1)
             step += 1
-            plan.note(step - 1, outcome)
+            plan.note(step - 1, got)
             if step - plan.saved >= max(SKIPS_PER_SAVE, plan.save_every):
                 yield partial(plan.save, step)
     except BaseException:
@@ -178,6 +173,19 @@ def _one_by_one(plan: _Plan[I], inputs: Iterable[I]) -> Steps[Summary]:
         raise
     yield partial(plan.save, step)
     return plan.summary(step)
+
+
+def _enter(plan: _Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -> Steps[Claim | Outcome[Any]]:
+    """The step's claim or result: from what was read ahead, else from the store."""
+    asked = plan.request(step, item)
+    record = replay.pop(asked.key, None)
+    if record is None:
+        return (yield from acquire(plan.ckpt.run, asked, plan.ckpt.terms))
+    if rules.mismatch(record.fingerprint, asked.fingerprint):
+        raise rules.mismatch_error(record)
+    value = yield partial(plan.ckpt.store.unpack, rules.committed(record).result)
+    plan.ckpt.run.count("skipped")
+    return Outcome(value, "skipped")
 
 
 def _fused(
@@ -201,17 +209,6 @@ def _look_ahead(plan: _Plan[I], source: _Source[I], step: int) -> Steps[dict[str
     names = [plan.request(step + offset, item).key for offset, item in enumerate(source.ahead(REPLAY_BATCH))]
     records = (yield partial(store.call, "read", store.backend.read, names)) if names else []
     return {record.key: record for record in records if record is not None and record.state == "committed"}
-
-
-def _replayed(plan: _Plan[I], replay: dict[str, StoredRecord], asked: ClaimRequest) -> Steps[Outcome[Any] | None]:
-    record = replay.pop(asked.key, None)
-    if record is None:
-        return None
-    if rules.mismatch(record.fingerprint, asked.fingerprint):
-        raise rules.mismatch_error(record)
-    value = yield partial(plan.ckpt.store.unpack, rules.committed(record).result)
-    plan.ckpt.run.count("skipped")
-    return Outcome(value, "skipped")
 
 
 def _side_by_side(plan: _Plan[I], inputs: Iterable[I], concurrency: int) -> Summary:

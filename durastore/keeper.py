@@ -112,7 +112,7 @@ class Keeper:
             renewed = self._renew([claim.grant for claim in locked]) if locked else []
             for claim, grant in zip(locked, renewed, strict=True):
                 self._note(claim, grant)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001  whatever the driver says, the claims are tried again
             _log.warning("could not renew %d claims, trying again: %s", len(locked), exc)
             renewed = None
         finally:

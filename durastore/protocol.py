@@ -85,7 +85,7 @@ class Unknown:
 
 
 Probe: TypeAlias = Callable[[Claim], Any]
-InDoubtPolicy: TypeAlias = Union[Literal["rerun", "halt"], Probe]
+InDoubtPolicy: TypeAlias = Union[Literal["rerun", "halt"], Probe]  # noqa: UP007  evaluated on 3.10
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 11):
@@ -104,7 +104,7 @@ else:  # Python 3.10 has no generic named tuples; subscripting is for type check
         value: Any
         status: Status
 
-        def __class_getitem__(cls, _item):
+        def __class_getitem__(cls, _item):  # noqa: ANN001, ANN204
             return cls
 
 
@@ -192,7 +192,7 @@ def drive(steps: Steps[T]) -> T:
             value = error = None
             try:
                 value = step()
-            except BaseException as exc:
+            except BaseException as exc:  # noqa: BLE001  the protocol decides, also about interrupts
                 error = exc
         except StopIteration as stop:
             result: T = stop.value
@@ -528,7 +528,7 @@ class _Patience:
         return Pause(self._clock, min(left, self._next(held)))
 
     def _next(self, held: Held) -> float:
-        pause = self._pause * random.uniform(0.5, 1.0)
+        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_MAX)
         if held.lease_left is None:
             return pause

@@ -39,7 +39,7 @@ CLOCK_SKEW_MAX = 5.0
 _MISSING: Any = object()
 
 
-def open(url: str | None = None, *, codec: Codec | None = None, **options: Any) -> Store:
+def open(url: str | None = None, *, codec: Codec | None = None, **options: Any) -> Store:  # noqa: A001  durastore.open
     """Open the store that a URL names, or the environment variable ``DURASTORE_URL``.
 
     `options` are those of the URL, as keywords. A SQLite file that is missing is created; the cloud stores need `setup` once,
@@ -260,7 +260,7 @@ class Store:
                     raise
                 raise error from exc
 
-        self.clock.sleep(_FIRST_PAUSE * random.random())
+        self.clock.sleep(_FIRST_PAUSE * random.random())  # noqa: S311  jitter
         try:
             return Retrying(
                 retry=retry_if_exception_type(StoreUnavailable),
@@ -363,7 +363,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for store in list(_stores):
-        store._forked()
+        store._forked()  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):
