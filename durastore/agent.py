@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from durastore import keys, rules
 from durastore.checkpoint import Checkpoint
@@ -27,6 +26,9 @@ from durastore.protocol import (
     request,
     run_once,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["Summary", "run_agent"]
 
@@ -213,6 +215,8 @@ def _look_ahead(plan: _Plan[I], source: _Source[I], step: int) -> Steps[dict[str
 
 def _side_by_side(plan: _Plan[I], inputs: Iterable[I], concurrency: int) -> Summary:
     """Steps in threads. Progress never goes beyond an unfinished step."""
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
     plan.saved = prefix = plan.ckpt.load().step
     source = _Source(inputs, prefix)
     step = prefix

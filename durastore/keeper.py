@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import weakref
@@ -14,7 +13,6 @@ from durastore.contract import Grant
 
 __all__ = ["Keeper"]
 
-_log = logging.getLogger("durastore")
 _RETRY_MAX = 1.0
 """Seconds between attempts of a renewal that failed for want of a connection, for leases of ten seconds and more."""
 Renew = Callable[[Sequence[Grant]], Sequence[Grant | None]]
@@ -113,7 +111,9 @@ class Keeper:
             for claim, grant in zip(locked, renewed, strict=True):
                 self._note(claim, grant)
         except Exception as exc:  # noqa: BLE001  whatever the driver says, the claims are tried again
-            _log.warning("could not renew %d claims, trying again: %s", len(locked), exc)
+            import logging
+
+            logging.getLogger("durastore").warning("could not renew %d claims, trying again: %s", len(locked), exc)
             renewed = None
         finally:
             for claim in locked:

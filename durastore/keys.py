@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import decimal
 import enum
-import hashlib
-import pathlib
-import uuid
 from typing import Any
 
 from durastore.errors import InvalidKey
@@ -59,8 +54,10 @@ def _is_empty(part: Any) -> bool:
 
 def digest(*parts: Any) -> str:
     """The hexadecimal digits of `content_key`, without its rule on empty parts. Raises `InvalidKey`."""
+    from hashlib import sha256
+
     try:
-        return hashlib.sha256(_VERSION + b"".join(_canonical(part) for part in parts)).hexdigest()
+        return sha256(_VERSION + b"".join(_canonical(part) for part in parts)).hexdigest()
     except RecursionError:
         raise InvalidKey("the content holds itself, or is nested too deeply to hash") from None
 
@@ -78,13 +75,13 @@ def _tagged(tag: bytes, content: bytes) -> bytes:
 def _canonical(value: Any) -> bytes:
     if isinstance(value, enum.Enum):
         return _canonical(value.value)
-    scalar = _scalar(value)
-    if scalar is not None:
-        return scalar
     if isinstance(value, (list, tuple)):
         return _tagged(b"l", b"".join(map(_canonical, value)))
     if isinstance(value, dict):
         return _tagged(b"d", b"".join(sorted(_canonical(name) + _canonical(item) for name, item in value.items())))
+    scalar = _scalar(value)
+    if scalar is not None:
+        return scalar
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _canonical({item.name: getattr(value, item.name) for item in dataclasses.fields(value)})
     raise InvalidKey(
@@ -105,15 +102,21 @@ def _scalar(value: Any) -> bytes | None:
         return _tagged(b"f", repr(float(value)).encode())
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _tagged(b"y", bytes(value))
-    if isinstance(value, (dt.datetime, dt.date, dt.time)):
+    return _rare_scalar(value)
+
+
+def _rare_scalar(value: Any) -> bytes | None:
+    import datetime as dt
+    from decimal import Decimal
+    from pathlib import PurePath
+    from uuid import UUID
+
+    if isinstance(value, (dt.date, dt.time)):
         return _tagged(b"t", value.isoformat().encode())
-    if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath)):
-        return _tagged(b"x", f"{_family(value)} {value}".encode())
+    for name, kind in (("Decimal", Decimal), ("UUID", UUID), ("path", PurePath)):
+        if isinstance(value, kind):
+            return _tagged(b"x", f"{name} {value}".encode())
     return None
-
-
-def _family(value: Any) -> str:
-    return "path" if isinstance(value, pathlib.PurePath) else type(value).__name__
 
 
 def _utf8(value: str) -> bytes:

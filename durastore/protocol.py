@@ -7,9 +7,7 @@ when an effect may run, what becomes of its claim, and which error the caller ge
 
 from __future__ import annotations
 
-import inspect
 import os
-import random
 import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -198,6 +196,8 @@ def drive(steps: Steps[T]) -> T:
             result: T = stop.value
             return result
         except BaseException as exc:
+            import inspect
+
             if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # raised by the protocol itself
                 raise
             error = exc  # an interrupt between two steps
@@ -528,6 +528,8 @@ class _Patience:
         return Pause(self._clock, min(left, self._next(held)))
 
     def _next(self, held: Held) -> float:
+        import random
+
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_MAX)
         if held.lease_left is None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import secrets
-import socket
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -245,6 +242,8 @@ class Store:
             return self._call_again(verb, lambda: function(*args, **kwargs))
 
     def _call_again(self, verb: str, function: Callable[[], T]) -> T:
+        import random
+
         from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
         limit = self.deadlines.get(verb, DEADLINE)
@@ -328,12 +327,13 @@ _TIMELESS = frozenset(
 
 def new_nonce() -> str:
     """A name that nobody else has."""
-    return secrets.token_hex(12)
+    return os.urandom(12).hex()
 
 
 def _owner() -> str:
     """Who we are, for people: host, process, and a random part."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+    host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "host")
+    return f"{host}:{os.getpid()}:{os.urandom(2).hex()}"
 
 
 def _default_codec() -> Codec:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote
 
 from durastore.errors import ConfigError
 
@@ -57,6 +56,8 @@ class StoreURL:
     @property
     def path(self) -> str:
         """The address, percent-decoded."""
+        from urllib.parse import unquote
+
         return unquote(self.address)
 
     def __str__(self) -> str:
@@ -76,6 +77,8 @@ def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
+    from urllib.parse import parse_qsl
+
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -134,6 +137,8 @@ def _convert(name: str, value: Any, convert: Convert) -> Any:
 
 
 def _namespace(value: Any) -> str:
+    from urllib.parse import quote
+
     if not isinstance(value, str) or not value or len(value) > NAMESPACE_MAX or quote(value, safe="") != value:
         raise ValueError(f"a namespace is 1 to {NAMESPACE_MAX} of A-Z a-z 0-9 - . _ ~, not {value!r}")
     return value

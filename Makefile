@@ -1,0 +1,65 @@
+# make demo    the proof: workers killed in mid-step, nothing lost, nothing repeated
+# make test    every test that this machine can run; what it cannot run is listed as "not run"
+# Both need Python 3.10 or later and make; they build their own virtual environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q
+JOBS ?= 2
+
+.PHONY: demo test lint unit crash cli stores conformance packaging terraform bench report clean
+
+demo: $(VENV)/.base
+	$(BIN)/durastore demo
+
+test: lint unit crash cli stores conformance packaging terraform report
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) tests/unit
+
+crash: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) tests/crash
+
+cli: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) tests/cli
+
+stores: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/dynamodb tests/firestore
+
+conformance: $(VENV)/.dev
+	$(PYTEST) -n $(JOBS) tests/conformance
+
+packaging: $(VENV)/.dev
+	$(PYTEST) tests/packaging
+
+terraform: $(VENV)/.dev
+	$(PYTEST) tests/terraform
+
+# What each store's suite said, clause by clause, as the last thing on the screen.
+report: $(VENV)/.dev
+	@cat reports/*.txt 2>/dev/null || true
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) reports build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "durastore needs Python 3.10 or later; say which with: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.base
