@@ -15,6 +15,7 @@ from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, InvalidKey
 from durastore.protocol import (
+    Inline,
     Outcome,
     Status,
     Steps,
@@ -30,7 +31,7 @@ from durastore.protocol import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Summary", "run_agent"]
+__all__ = ["END", "Plan", "Source", "Summary", "Window", "one", "one_by_one", "run_agent"]
 
 I = TypeVar("I")  # noqa: E741  an input item
 REPLAY_BATCH = 256
@@ -39,7 +40,8 @@ SKIPS_PER_SAVE = 1000
 """Replayed steps after which the progress is saved, so that the next resume need not replay them again."""
 AHEAD_MAX = 1000
 """Steps that may be done ahead of an unfinished one, with concurrency: bounds the memory, not the threads."""
-_END: Any = object()
+END: Any = object()
+"""What `Source.take` gives after the last item."""
 OnStep: TypeAlias = Callable[[int, Outcome[Any]], Any]
 
 
@@ -77,16 +79,15 @@ def run_agent(
 
     Raises: what a step raises (see `Checkpoint.run_once`); `ConfigError` for bad options.
     """
-    if concurrency < 1 or save_every < 1:
-        raise ConfigError("concurrency and save_every are 1 or more")
-    plan = _Plan(ckpt, call_model, key, save_every, on_step)
+    plan = Plan(ckpt, call_model, key, save_every, on_step)
+    plan.check(concurrency)
     if concurrency == 1:
-        return drive(_one_by_one(plan, inputs))
-    return _side_by_side(plan, inputs, concurrency)
+        return drive(one_by_one(plan, Source(inputs)))
+    return _side_by_side(plan, Source(inputs), concurrency)
 
 
 @dataclass(slots=True)
-class _Plan(Generic[I]):
+class Plan(Generic[I]):
     """What a run does with each item, and how far it is."""
 
     ckpt: Checkpoint
@@ -100,6 +101,11 @@ class _Plan(Generic[I]):
     saved: int = 0
     """The step of the progress that is stored."""
 
+    def check(self, concurrency: int) -> None:
+        """Raise `ConfigError` for options that make no sense."""
+        if concurrency < 1 or self.save_every < 1:
+            raise ConfigError("concurrency and save_every are 1 or more")
+
     def request(self, step: int, item: I) -> ClaimRequest:
         name = keys.step_key(self.ckpt.run_id, step) if self.key is None else keys.checked(self.key(item))
         return request(self.ckpt.run, name, self.ckpt.terms, _fingerprint(item))
@@ -107,10 +113,9 @@ class _Plan(Generic[I]):
     def progress(self, step: int) -> StoredProgress:
         return self.ckpt.run.progress(step, {"processed": step})
 
-    def note(self, step: int, outcome: Outcome[Any]) -> None:
+    def note(self, step: int, outcome: Outcome[Any]) -> Any:
         self.counts[outcome.status] += 1
-        if self.on_step is not None:
-            self.on_step(step, outcome)
+        return None if self.on_step is None else self.on_step(step, outcome)
 
     def summary(self, processed: int) -> Summary:
         return Summary(processed, **self.counts)
@@ -130,35 +135,42 @@ def _fingerprint(item: Any) -> str | None:
         return None
 
 
-class _Source(Generic[I]):
+class Source(Generic[I]):
     """The inputs from a step on. Only a sequence can be looked ahead into without waiting for it."""
 
-    def __init__(self, inputs: Iterable[I], start: int) -> None:
-        self._sequence: Sequence[I] | None = inputs if isinstance(inputs, Sequence) else None
-        self._next = start
-        self._iterator: Iterator[I] = islice(iter(inputs), start, None) if self._sequence is None else iter(())
+    def __init__(self, inputs: Iterable[I]) -> None:
+        self._inputs = inputs
+        self._next = 0
+        self._iterator: Iterator[I] | None = None
 
-    def take(self) -> I:
-        """The next item, `_END` after the last."""
-        if self._sequence is None:
-            return next(self._iterator, _END)
-        item = self._sequence[self._next] if self._next < len(self._sequence) else _END
+    def skip(self, steps: int) -> None:
+        """Leave out the items of steps that are done."""
+        self._next = steps
+        if not isinstance(self._inputs, Sequence):
+            self._iterator = islice(iter(self._inputs), steps, None)
+
+    def take(self) -> Any:
+        """The next item, `END` after the last."""
+        if self._iterator is not None:
+            return next(self._iterator, END)
+        item = self.ahead(1)
         self._next += 1
-        return item
+        return item[0] if item else END
 
     def ahead(self, count: int) -> Sequence[I]:
         """Up to `count` items that come next."""
-        return [] if self._sequence is None else self._sequence[self._next : self._next + count]
+        return self._inputs[self._next : self._next + count] if isinstance(self._inputs, Sequence) else []
 
 
-def _one_by_one(plan: _Plan[I], inputs: Iterable[I]) -> Steps[Summary]:
+def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
+    """The run, one step after the other."""
     run, terms = plan.ckpt.run, plan.ckpt.terms
     plan.saved = step = (yield plan.ckpt.load).step
-    source = _Source(inputs, step)
+    source.skip(step)
     replay: dict[str, StoredRecord] = {}
     held: Claim | None = None
     try:
-        while (item := (yield source.take)) is not _END:
+        while (item := (yield Inline(source.take))) is not END:
             claim, held = held, None
             got = yield from (_enter(plan, replay, step, item) if claim is None else admit(run, claim, terms))
             if isinstance(got, Claim):
@@ -166,7 +178,7 @@ def _one_by_one(plan: _Plan[I], inputs: Iterable[I]) -> Steps[Summary]:
             elif got.status == "skipped" and not replay:
                 replay = yield from _look_ahead(plan, source, step + 1)
             step += 1
-            plan.note(step - 1, got)
+            yield Inline(partial(plan.note, step - 1, got))
             if step - plan.saved >= max(SKIPS_PER_SAVE, plan.save_every):
                 yield partial(plan.save, step)
     except BaseException:
@@ -177,7 +189,7 @@ def _one_by_one(plan: _Plan[I], inputs: Iterable[I]) -> Steps[Summary]:
     return plan.summary(step)
 
 
-def _enter(plan: _Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -> Steps[Claim | Outcome[Any]]:
+def _enter(plan: Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -> Steps[Claim | Outcome[Any]]:
     """The step's claim or result: from what was read ahead, else from the store."""
     asked = plan.request(step, item)
     record = replay.pop(asked.key, None)
@@ -191,7 +203,7 @@ def _enter(plan: _Plan[I], replay: dict[str, StoredRecord], step: int, item: I) 
 
 
 def _fused(
-    plan: _Plan[I], source: _Source[I], claim: Claim, item: I, step: int
+    plan: Plan[I], source: Source[I], claim: Claim, item: I, step: int
 ) -> Steps[tuple[Outcome[Any], Claim | None]]:
     """Run one step, and claim the next one in the same write where the inputs can be looked into."""
     run, terms = plan.ckpt.run, plan.ckpt.terms
@@ -205,7 +217,7 @@ def _fused(
     return outcome, held
 
 
-def _look_ahead(plan: _Plan[I], source: _Source[I], step: int) -> Steps[dict[str, StoredRecord]]:
+def _look_ahead(plan: Plan[I], source: Source[I], step: int) -> Steps[dict[str, StoredRecord]]:
     """The records of the next keys that are committed, by key, in one read."""
     store = plan.ckpt.store
     names = [plan.request(step + offset, item).key for offset, item in enumerate(source.ahead(REPLAY_BATCH))]
@@ -213,46 +225,67 @@ def _look_ahead(plan: _Plan[I], source: _Source[I], step: int) -> Steps[dict[str
     return {record.key: record for record in records if record is not None and record.state == "committed"}
 
 
-def _side_by_side(plan: _Plan[I], inputs: Iterable[I], concurrency: int) -> Summary:
+class Window(Generic[I]):
+    """The steps of a run whose steps finish in any order: which to start, and how long the finished prefix is."""
+
+    def __init__(self, plan: Plan[I], start: int) -> None:
+        self._plan = plan
+        self._finished: set[int] = set()
+        self.prefix = self.step = start
+        """Steps that are done without a gap, and the next step to start."""
+        plan.saved = start
+
+    def room(self, under_way: int, concurrency: int) -> bool:
+        """Whether to start another step."""
+        return under_way < concurrency and self.step - self.prefix < AHEAD_MAX + concurrency
+
+    def start(self) -> int:
+        """The number of the step that is started now."""
+        self.step += 1
+        return self.step - 1
+
+    def finish(self, step: int) -> None:
+        """A step is done."""
+        self._finished.add(step)
+        while self.prefix in self._finished:
+            self._finished.remove(self.prefix)
+            self.prefix += 1
+
+    def due(self) -> bool:
+        """Whether to save the progress."""
+        return self.prefix - self._plan.saved >= self._plan.save_every
+
+
+def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary:
     """Steps in threads. Progress never goes beyond an unfinished step."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-    plan.saved = prefix = plan.ckpt.load().step
-    source = _Source(inputs, prefix)
-    step = prefix
+    window = Window(plan, plan.ckpt.load().step)
+    source.skip(window.prefix)
     under_way: dict[Future[Outcome[Any]], int] = {}
-    finished: set[int] = set()
     with ThreadPoolExecutor(concurrency, thread_name_prefix="durastore-step") as pool:
         try:
             while True:
-                while len(under_way) < concurrency and step - prefix < AHEAD_MAX + concurrency:
-                    if (item := source.take()) is _END:
-                        break
-                    under_way[pool.submit(copy_context().run, _step, plan, step, item)] = step
-                    step += 1
+                while window.room(len(under_way), concurrency) and (item := source.take()) is not END:
+                    step = window.start()
+                    under_way[pool.submit(copy_context().run, drive, one(plan, step, item))] = step
                 if not under_way:
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    done = under_way.pop(future)
-                    outcome = future.result()
-                    finished.add(done)
-                    plan.note(done, outcome)
-                while prefix in finished:
-                    finished.remove(prefix)
-                    prefix += 1
-                if prefix - plan.saved >= plan.save_every:
-                    plan.save(prefix)
+                    step = under_way.pop(future)
+                    plan.note(step, future.result())
+                    window.finish(step)
+                if window.due():
+                    plan.save(window.prefix)
         except BaseException:
             wait(under_way)
             raise
-    plan.save(prefix)
-    return plan.summary(prefix)
+    plan.save(window.prefix)
+    return plan.summary(window.prefix)
 
 
-def _step(plan: _Plan[I], step: int, item: I) -> Outcome[Any]:
+def one(plan: Plan[I], step: int, item: I) -> Steps[Outcome[Any]]:
+    """One step by itself."""
     asked = plan.request(step, item)
-    return drive(
-        run_once(
-            plan.ckpt.run, asked.key, partial(plan.call_model, item), plan.ckpt.terms, fingerprint=asked.fingerprint
-        )
-    )
+    effect = partial(plan.call_model, item)
+    return run_once(plan.ckpt.run, asked.key, effect, plan.ckpt.terms, fingerprint=asked.fingerprint)

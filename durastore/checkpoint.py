@@ -114,10 +114,14 @@ class Checkpoint:
         not stored; `PayloadError` when the result cannot be encoded: the effect counts as done; `StoreUnavailable`.
         Not guaranteed: that an effect which was interrupted had no effect.
         """
-        terms = self._terms(lease, wait, in_doubt, retain, budget, max_attempts)
+        terms = self.terms_with(
+            lease=lease, wait=wait, in_doubt=in_doubt, retain=retain, budget=budget, max_attempts=max_attempts
+        )
         saved = None if progress is None else self.run.progress(*progress)
         return drive(
-            run_once(self.run, keys.checked(key), side_effect, terms, fingerprint=_print(fingerprint), progress=saved)
+            run_once(
+                self.run, keys.checked(key), side_effect, terms, fingerprint=fingerprint_of(fingerprint), progress=saved
+            )
         )
 
     def transact(
@@ -142,10 +146,12 @@ class Checkpoint:
 
         Raises as `run_once`; a result that cannot be encoded rolls back.
         """
-        terms = self._terms(lease, wait, None, retain, budget, max_attempts)
+        terms = self.terms_with(lease=lease, wait=wait, retain=retain, budget=budget, max_attempts=max_attempts)
         saved = None if progress is None else self.run.progress(*progress)
         return drive(
-            transact(self.run, keys.checked(key), effect, terms, fingerprint=_print(fingerprint), progress=saved)
+            transact(
+                self.run, keys.checked(key), effect, terms, fingerprint=fingerprint_of(fingerprint), progress=saved
+            )
         )
 
     def once(self, *, key: str | Callable[..., str], **terms: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -186,12 +192,14 @@ class Checkpoint:
         ``claim.commit(result)``. Left without a commit, the key is given back; unless `in_doubt` is ``"rerun"`` it stays in
         doubt, since nobody knows how far the effect got. Raises as `run_once`.
         """
-        terms = self._terms(lease, wait, in_doubt, retain, budget, max_attempts)
-        got = drive(acquire(self.run, request(self.run, keys.checked(key), terms, _print(fingerprint)), terms))
+        terms = self.terms_with(
+            lease=lease, wait=wait, in_doubt=in_doubt, retain=retain, budget=budget, max_attempts=max_attempts
+        )
+        got = drive(acquire(self.run, request(self.run, keys.checked(key), terms, fingerprint_of(fingerprint)), terms))
+        manual = ManualClaim(self.run, got, terms)
         if isinstance(got, Outcome):
-            yield ManualClaim(self.run, None, terms, got)
+            yield manual
             return
-        manual = ManualClaim(self.run, got, terms, None)
         error = "left without a commit"
         try:
             with running(got):
@@ -203,37 +211,26 @@ class Checkpoint:
             if not manual.finished:
                 drive(give_back(self.run, got, error, in_doubt=terms.in_doubt != "rerun"))
 
-    def _terms(
-        self,
-        lease: float | None,
-        wait: float | None,
-        in_doubt: InDoubtPolicy | None,
-        retain: float | None,
-        budget: float | None,
-        max_attempts: int | None,
-    ) -> Terms:
-        given = {
-            "lease": lease,
-            "wait": wait,
-            "in_doubt": in_doubt,
-            "retain": retain,
-            "budget": budget,
-            "max_attempts": max_attempts,
-        }
+    def terms_with(self, **given: Any) -> Terms:
+        """The run's terms with those that are given (not None) in their place. Raises `ConfigError`."""
         changed = {name: value for name, value in given.items() if value is not None}
-        return replace(self.terms, **changed) if changed else self.terms  # type: ignore[arg-type]  # each has its type
+        try:
+            return replace(self.terms, **changed) if changed else self.terms
+        except TypeError as exc:
+            raise ConfigError(f"unknown option: {exc}") from None
 
 
 class ManualClaim:
     """A key in the hands of a ``with ckpt.claim(key)`` block."""
 
-    def __init__(self, run: Run, claim: Claim | None, terms: Terms, outcome: Outcome[Any] | None) -> None:
+    def __init__(self, run: Run, got: Claim | Outcome[Any], terms: Terms) -> None:
         self._run = run
-        self._claim = claim
+        self._claim = got if isinstance(got, Claim) else None
         self._terms = terms
-        self.outcome = outcome
+        self.outcome: Outcome[Any] | None = None if isinstance(got, Claim) else got
         """Set when the key is done, by somebody else before or by `commit`; None while it is ours to execute."""
-        self.finished = claim is None
+        self.finished = self._claim is None
+        """Whether there is nothing to give back."""
 
     @property
     def live(self) -> Claim:
@@ -272,5 +269,6 @@ def key_maker(function: Callable[..., Any], key: str | Callable[..., str]) -> Ca
     return make
 
 
-def _print(value: Any) -> str | None:
+def fingerprint_of(value: Any) -> str | None:
+    """What is stored of a fingerprint: a digest, which says nothing about its content. Raises `InvalidKey`."""
     return None if value is None else keys.digest(value)

@@ -36,6 +36,7 @@ __all__ = [
     "Effect",
     "Found",
     "InDoubtPolicy",
+    "Inline",
     "NotFound",
     "Outcome",
     "Pause",
@@ -176,7 +177,20 @@ class Effect:
             return self.function()
 
 
+class Inline:
+    """A step: user code that is no side effect (the next input, a callback); run where the caller runs."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+
+    def __call__(self) -> Any:
+        return self.function()
+
+
 Step: TypeAlias = Callable[[], Any]
+"""`Effect`, `Inline` and `Pause` are what they say; any other callable is a call of the store, which may block."""
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
