@@ -6,6 +6,8 @@ in three phases, claim, execute, commit, and is never repeated on resume.
 
 from __future__ import annotations
 
+from typing import Any
+
 from durastore.agent import Summary, run_agent
 from durastore.checkpoint import Checkpoint, ManualClaim, Position
 from durastore.claims import Claim, current
@@ -64,3 +66,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """``durastore.aio`` without an import of its own, and without its cost for those who never use it."""
+    if name == "aio":
+        import importlib
+
+        return importlib.import_module("durastore.aio")
+    raise AttributeError(f"module 'durastore' has no attribute {name!r}")

@@ -109,5 +109,3 @@ def _firestore(url: str) -> tuple[Write, Write, Callable[[], None]]:
         collection.document("key-0").get()
 
     return write, read, client.close
-
-

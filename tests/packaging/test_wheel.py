@@ -14,7 +14,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"durastore", "durastore_sqlite", "durastore_cloudsql", "durastore_firestore", "durastore_dynamodb"}
-HEAVY = ("sqlalchemy", "boto3", "botocore", "google", "grpc", "psycopg", "pymysql", "click", "rich", "tenacity", "pytest")
+HEAVY = (
+    "sqlalchemy",
+    "boto3",
+    "botocore",
+    "google",
+    "grpc",
+    "psycopg",
+    "pymysql",
+    "click",
+    "rich",
+    "tenacity",
+    "pytest",
+)
 
 
 @pytest.fixture(scope="module")
