@@ -16,6 +16,16 @@ RETRY-1   Every method may be called again with the same arguments after an answ
 ERROR-1   A backend raises what its driver raises. `Backend.classify` says what that means; the store wraps it once.
 KEY-1     Keys and run ids are compared byte for byte, in UTF-8: case, trailing blanks and NFC/NFD all count.
 SPACE-1   A backend sees the records, runs and chunks of its own namespace alone.
+RETAIN-1  Retention is logical: a record past it is absent at once, for every verb, swept or not.
+
+Limits and values
+-----------------
+LIMIT-1   Keys and run ids of 1 to 1,024 bytes of UTF-8, any characters but NUL and lone surrogates.
+LIMIT-2   `Limits` is honest: a commit takes a result and a state of `inline` bytes each, `put_chunks` chunks of `chunk` bytes.
+LIMIT-3   A payload of 64 MiB fits in chunks, and comes back in order.
+VALUE-1   Results, states and chunks come back byte for byte: empty ones, NUL and what is no UTF-8 too.
+VALUE-2   Through the codec, a value comes back equal, of the same type and in the same order, on the first call as on a replay.
+VALUE-3   A value too large for a record comes back whole; with a chunk missing or damaged it is a `PayloadError`.
 """
 
 from __future__ import annotations
@@ -335,7 +345,10 @@ class Backend(Protocol):
         ...
 
     def load(self, run_id: str) -> StoredProgress | None:
-        """The run's progress, None for a run that is not known. Strongly consistent (PROGRESS-4)."""
+        """The run's progress, None for a run that is not known.
+
+        PROGRESS-4  Strongly consistent: what any client saved is seen at once.
+        """
         ...
 
     def save(self, progress: StoredProgress, *, now: int | None = None) -> StoredProgress:
@@ -358,11 +371,17 @@ class Backend(Protocol):
         ...
 
     def delete_run(self, run_id: str) -> bool:
-        """Remove the run's progress (its records stay); False when there was none. PROGRESS-5."""
+        """Remove the run's progress; False when there was none.
+
+        PROGRESS-5  The run counts as new afterwards; its records stay.
+        """
         ...
 
     def read(self, keys: Sequence[str], *, now: int | None = None) -> Sequence[StoredRecord | None]:
-        """The records of these keys, in order, None where absent or past retention. Strongly consistent. READ-1."""
+        """The records of these keys.
+
+        READ-1  In order, None where absent or past retention; any number of keys, also one twice. Strongly consistent.
+        """
         ...
 
     def scan(
@@ -389,7 +408,10 @@ class Backend(Protocol):
         ...
 
     def scan_runs(self, *, cursor: str | None = None, limit: int = 100) -> Page[StoredProgress]:
-        """One page of the runs with progress or an incarnation. As `scan`."""
+        """One page of the runs.
+
+        SCAN-4  Each run with progress or an incarnation is seen exactly once; pages as in `scan`.
+        """
         ...
 
     def resolve(
@@ -411,18 +433,26 @@ class Backend(Protocol):
         ...
 
     def delete(self, seen: StoredRecord, *, now: int | None = None) -> bool:
-        """Remove a record and its chunks. FORGET-1: only if nonce and state (by now) are still those of `seen`."""
+        """Remove a record and its chunks; False when nothing was removed.
+
+        FORGET-1  Acts only if nonce and state (by now) are still those of `seen`.
+        """
         ...
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
-        """Write the chunks of a payload under a fresh id, before anything points to them. CHUNK-1: durable on return.
+        """Write the chunks of a payload under a fresh id, before anything points to them.
+
+        CHUNK-1  Durable on return, and the same when written again.
 
         Inside `transact`, on the same thread, the chunks belong to the transaction where the store's own does so.
         """
         ...
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
-        """The chunks in order; those that are missing are left out (CHUNK-2: the shared code finds that out)."""
+        """The chunks of a payload.
+
+        CHUNK-2  In order; those that are missing are left out (the shared code finds that out).
+        """
         ...
 
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
@@ -438,7 +468,10 @@ class Backend(Protocol):
         ...
 
     def setup(self) -> None:
-        """Create what is missing and migrate what is old. Any number of processes may call it at once (SETUP-1)."""
+        """Create what is missing and migrate what is old.
+
+        SETUP-1  Any number of processes may call it at once, on an empty store and on one in use, which keeps its contents.
+        """
         ...
 
     def check(self) -> Sequence[Finding]:
