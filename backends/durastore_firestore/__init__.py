@@ -1,8 +1,8 @@
 """durastore on Firestore in native mode: ``firestore://PROJECT[/DATABASE]``.
 
-Options of the URL: `collection` (the prefix of its collections, ``durastore``), `emulator_host` (``HOST:PORT``; else the environment
-variable ``FIRESTORE_EMULATOR_HOST``), `timeout` (seconds for one RPC, 10). Credentials are Google's Application Default
-Credentials; with an emulator, none. A database's name may be percent-encoded.
+Options of the URL: `collection` (the prefix of its collections, ``durastore``), `emulator_host` (``HOST:PORT``; else the
+environment variable ``FIRESTORE_EMULATOR_HOST``), `timeout` (seconds for one RPC, 10). Credentials are Google's Application
+Default Credentials; with an emulator, none. A database's name may be percent-encoded.
 
 Firestore creates collections by itself; the database, the two composite indexes for listings by prefix, the exemptions from
 single-field indexes and the TTL policy are Terraform's (`INDEXES`, `INDEXED`, `TTL`). Without them everything works, listings by

@@ -311,9 +311,7 @@ class FirestoreBackend:
 
     def incarnate(self, run_id: str, *, now: int | None = None) -> int:
         def decide(draft: Draft) -> None:
-            stored = draft.run(run_id)
-            drawn = stored is None or not stored.incarnation
-            draft.advance(rules.next_incarnation(stored, run_id, draft.now), drawn=drawn)
+            draft.draw(rules.next_incarnation(draft.run(run_id), run_id, draft.now))
 
         _, draft = self._decide(decide, runs=[run_id], now=now)
         return draft.runs()[run_id].progress.incarnation

@@ -165,13 +165,14 @@ class Run:
     version: int | None
 
 
-def run_fields(progress: StoredProgress, *, now: int | None, drawn: bool = False) -> Fields:
-    """The document of a run. `drawn`: its incarnation is the time of the write."""
+def run_fields(progress: StoredProgress, *, now: int | None, drawn: bool = False, saved: int | None = None) -> Fields:
+    """The document of a run. `drawn`: its incarnation is the time of the write. `saved`: when step and state were, if earlier."""
     fields: dict[str, str | int | bytes | bool | None] = {
         "run_id": progress.run_id,
         "step": progress.step,
         "incarnation": None if drawn else progress.incarnation or None,
         "drawn": drawn or None,
+        "saved": saved,
         "at": now,
     }
     if progress.state is not None:
@@ -186,6 +187,8 @@ def run_of(document: Message) -> Run:
     at = fields.get("at", version)
     incarnation = at if "drawn" in fields else fields.get("incarnation", 0)
     return Run(
-        StoredProgress(fields["run_id"], fields["step"], _payload(fields, "state"), incarnation, at),
+        StoredProgress(
+            fields["run_id"], fields["step"], _payload(fields, "state"), incarnation, fields.get("saved", at)
+        ),
         version,
     )

@@ -35,6 +35,7 @@ class Draft:
         self._records: dict[str, StoredRecord | None] = {}
         self._runs: dict[str, StoredProgress | None] = {}
         self._drawn: set[str] = set()
+        self._saved: dict[str, int] = {}
         self._record_versions: dict[str, int] = {}
         self._run_versions: dict[str, int] = {}
 
@@ -56,12 +57,19 @@ class Draft:
         """Delete a record."""
         self._records[key] = None
 
-    def advance(self, progress: StoredProgress | None, *, drawn: bool = False) -> None:
-        """Change or add a run's progress; None changes nothing. `drawn`: its incarnation is the time of the write."""
+    def advance(self, progress: StoredProgress | None) -> None:
+        """Change or add a run's progress; None changes nothing."""
         if progress is not None:
             self._runs[progress.run_id] = progress
-            if drawn:
-                self._drawn.add(progress.run_id)
+
+    def draw(self, progress: StoredProgress) -> None:
+        """Change or add a run's incarnation; its first one is the time of the write. When it was saved last stays."""
+        before = self.run(progress.run_id)
+        self._runs[progress.run_id] = progress
+        if before is None or not before.incarnation:
+            self._drawn.add(progress.run_id)
+        if before is not None:
+            self._saved[progress.run_id] = before.updated_at
 
     def drop_run(self, run_id: str) -> None:
         """Delete a run's progress."""
@@ -89,7 +97,7 @@ class Draft:
         name, before = self._names.run(run_id), self._runs_before[run_id]
         if progress is None:
             return wire.delete(name, before.version)
-        fields = run_fields(progress, now=self.virtual, drawn=run_id in self._drawn)
+        fields = run_fields(progress, now=self.virtual, drawn=run_id in self._drawn, saved=self._saved.get(run_id))
         return wire.replace(name, fields, before.version)
 
     def written(self, times: Sequence[int]) -> None:
@@ -122,14 +130,9 @@ class Draft:
         progress, version = self._runs[run_id], self._run_versions[run_id]
         if progress is None:
             return Run(StoredProgress(run_id, 0, None), None)
-        return Run(
-            _timed(progress, version if self.virtual is None else self.virtual, drawn=run_id in self._drawn), version
-        )
-
-
-def _timed(progress: StoredProgress, at: int, *, drawn: bool) -> StoredProgress:
-    incarnation = at if drawn else progress.incarnation
-    return StoredProgress(progress.run_id, progress.step, progress.state, incarnation, at)
+        at = version if self.virtual is None else self.virtual
+        incarnation = at if run_id in self._drawn else progress.incarnation
+        return Run(replace(progress, incarnation=incarnation, updated_at=self._saved.get(run_id, at)), version)
 
 
 def blob_of(payload: Payload | None) -> str | None:
