@@ -109,13 +109,11 @@ def set_value(value: Message, content: str | int | bytes | bool) -> None:
 
 def values(document: Message) -> dict[str, Any]:
     """The fields of a document that was read; timestamps as `Stamp`."""
-    return {name: _content(value) for name, value in document.fields.items()}
-
-
-def _content(value: Message) -> Any:
-    kind = value.WhichOneof("value_type")
-    content = getattr(value, kind)
-    return Stamp(micros(content)) if kind == "timestamp_value" else content
+    return {
+        name: getattr(value, kind) if kind != "timestamp_value" else Stamp(micros(value.timestamp_value))
+        for name, value in document.fields.items()
+        for kind in (value.WhichOneof("value_type"),)
+    }
 
 
 def create(name: str, fields: Fields) -> Message:
