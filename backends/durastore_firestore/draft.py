@@ -107,13 +107,14 @@ class Draft:
 
     def grant(self, grant: Grant) -> Grant:
         """A grant that this draft wrote, as it is after the commit: a fresh key's token is the time of its write."""
-        version = self._record_versions.get(grant.key)
+        version, before = self._record_versions.get(grant.key), self._before[grant.key]
         if version is None:
             return grant
-        token = (
-            grant.token if self._before[grant.key] is not None else version if self.virtual is None else self.virtual
-        )
-        return replace(grant, token=token, version=version)
+        if before is None:
+            return replace(grant, token=version if self.virtual is None else self.virtual, version=version)
+        after = self._records[grant.key]
+        is_current = after is not None and after.token == grant.token
+        return replace(grant, version=version if is_current else None)
 
     def runs(self) -> dict[str, Run]:
         """The runs as they are after the commit, for the cache; a deleted one has no version."""

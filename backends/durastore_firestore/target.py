@@ -28,10 +28,12 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
     ("SingleThreadedUnaryStream", 1),
 )
-"""As the official client sets them, but reconnecting after seconds, not minutes, since callers retry within a deadline, and
-reading streams in the calling thread: a read takes 0.55 instead of 0.70 ms, one of 1,000 documents a quarter less."""
+"""As the official client sets them, but reconnecting after seconds, not minutes, since callers retry within a deadline; sharing
+no connection with other channels, so that a forked child gets one of its own; and reading streams in the calling thread, which
+makes a read 0.55 instead of 0.70 ms, and one of 1,000 documents a quarter faster."""
 _COLLECTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 TIMEOUT = 10.0
 
