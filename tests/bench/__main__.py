@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import durastore
@@ -108,7 +109,7 @@ def _agent(store: durastore.Store, name: str, *, fused: bool) -> Iterator[list[f
             _effect,
             on_step=lambda _step, _outcome, ends=ends: ends.append(time.perf_counter()),
         )
-        yield [after - before for before, after in zip(ends[:-2], ends[1:-1], strict=True)]
+        yield [after - before for before, after in pairwise(ends[:-1])]
 
 
 def _replayed(store: durastore.Store, keys: int = 1000) -> Iterator[list[float]]:

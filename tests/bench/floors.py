@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
 from collections.abc import Callable
@@ -12,14 +13,19 @@ Write = Callable[[], None]
 _VALUE = b'json\n{"ok":true}'
 
 
-def floor(url: str) -> tuple[Write, Write, Callable[[], None]]:
-    """``(write, read, close)`` for the store of a URL: one durable write, one read by primary key, and the end."""
+def floor(url: str, prefix: str = "") -> tuple[Write, Write, Callable[[], None]]:
+    """``(write, read, close)`` for the store of a URL: one durable write, one read by primary key, and the end.
+
+    `prefix` keeps the keys of several processes apart.
+    """
     scheme = url.partition("://")[0]
-    return {"sqlite": _sqlite, "postgresql": _postgresql, "dynamodb": _dynamodb, "firestore": _firestore}[scheme](url)
+    return {"sqlite": _sqlite, "postgresql": _postgresql, "dynamodb": _dynamodb, "firestore": _firestore}[scheme](
+        url, prefix
+    )
 
 
-def _sqlite(url: str) -> tuple[Write, Write, Callable[[], None]]:
-    connection = sqlite3.connect(url.removeprefix("sqlite:///") + ".floor", isolation_level=None)
+def _sqlite(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///") + ".floor", isolation_level=None, timeout=60)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("CREATE TABLE IF NOT EXISTS floor (key TEXT PRIMARY KEY, value BLOB)")
@@ -27,33 +33,35 @@ def _sqlite(url: str) -> tuple[Write, Write, Callable[[], None]]:
 
     def write() -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT INTO floor VALUES (?, ?)", (f"key-{next(numbers)}", _VALUE))
+        connection.execute("INSERT INTO floor VALUES (?, ?)", (f"{prefix}key-{next(numbers)}", _VALUE))
         connection.execute("COMMIT")
 
     def read() -> None:
-        connection.execute("SELECT value FROM floor WHERE key = ?", ("key-0",)).fetchone()
+        connection.execute("SELECT value FROM floor WHERE key = ?", (f"{prefix}key-0",)).fetchone()
 
     return write, read, connection.close
 
 
-def _postgresql(url: str) -> tuple[Write, Write, Callable[[], None]]:
+def _postgresql(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
     import psycopg
 
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
-    connection.execute("CREATE TABLE IF NOT EXISTS durastore_floor (key text PRIMARY KEY, value bytea)")
-    connection.execute("TRUNCATE durastore_floor")
+    with contextlib.suppress(
+        psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable
+    ):  # another process was first
+        connection.execute("CREATE TABLE IF NOT EXISTS durastore_floor (key text PRIMARY KEY, value bytea)")
     numbers = itertools.count()
 
     def write() -> None:
-        connection.execute("INSERT INTO durastore_floor VALUES (%s, %s)", (f"key-{next(numbers)}", _VALUE))
+        connection.execute("INSERT INTO durastore_floor VALUES (%s, %s)", (f"{prefix}key-{next(numbers)}", _VALUE))
 
     def read() -> None:
-        connection.execute("SELECT value FROM durastore_floor WHERE key = %s", ("key-0",)).fetchone()
+        connection.execute("SELECT value FROM durastore_floor WHERE key = %s", (f"{prefix}key-0",)).fetchone()
 
     return write, read, connection.close
 
 
-def _dynamodb(url: str) -> tuple[Write, Write, Callable[[], None]]:
+def _dynamodb(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
     import boto3
 
     options = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
@@ -76,7 +84,7 @@ def _dynamodb(url: str) -> tuple[Write, Write, Callable[[], None]]:
     def write() -> None:
         client.put_item(
             TableName=table,
-            Item={"pk": {"S": f"key-{next(numbers)}"}, "value": {"B": _VALUE}},
+            Item={"pk": {"S": f"{prefix}key-{next(numbers)}"}, "value": {"B": _VALUE}},
             ConditionExpression="attribute_not_exists(pk)",
         )
 
@@ -90,7 +98,7 @@ def _dynamodb(url: str) -> tuple[Write, Write, Callable[[], None]]:
     return write, read, close
 
 
-def _firestore(url: str) -> tuple[Write, Write, Callable[[], None]]:
+def _firestore(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
     import os
 
     from google.auth.credentials import AnonymousCredentials
@@ -103,7 +111,7 @@ def _firestore(url: str) -> tuple[Write, Write, Callable[[], None]]:
     numbers = itertools.count()
 
     def write() -> None:
-        collection.document(f"key-{next(numbers)}").create({"value": _VALUE})
+        collection.document(f"{prefix}key-{next(numbers)}").create({"value": _VALUE})
 
     def read() -> None:
         collection.document("key-0").get()
