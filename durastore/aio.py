@@ -134,21 +134,27 @@ class Store:
 
     async def thread(self, call: Callable[[], T]) -> T:
         """Run a call in a thread of this store. A cancellation waits until it has ended."""
-        return await self._in(self._threads, call)
+        context = contextvars.copy_context()
+        return await _to_the_end(asyncio.get_running_loop().run_in_executor(self._threads, context.run, call))
 
     async def drive(self, steps: Steps[T]) -> T:
         """Run the protocol in this task."""
         value: Any = None
         error: BaseException | None = None
+        held_back: asyncio.CancelledError | None = None
         while True:
             try:
                 step = steps.send(value) if error is None else steps.throw(error)
             except StopIteration as stop:
+                if held_back is not None:
+                    raise held_back from None
                 result: T = stop.value
                 return result
             value = error = None
             try:
                 value = await self._take(step)
+            except _Late as exc:
+                value, held_back = exc.value, exc.cancelled
             except BaseException as exc:  # noqa: BLE001  the protocol decides, also about cancellation
                 error = exc
 
@@ -165,11 +171,25 @@ class Store:
         with running(step.claim):
             if _is_async(step.function):
                 return await _settled(step.function())
-            return await _settled(await self._in(self._effects, step.function))
+            return await _settled(await self._function(step.function))
 
-    async def _in(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    async def _function(self, function: Callable[[], Any]) -> Any:
+        """Run a plain function to its end. Raises `_Late` when it was cancelled meanwhile, and ended well."""
         context = contextvars.copy_context()
-        return await _to_the_end(asyncio.get_running_loop().run_in_executor(threads, context.run, call))
+        future = asyncio.get_running_loop().run_in_executor(self._effects, context.run, function)
+        try:
+            return await _to_the_end(future)
+        except asyncio.CancelledError as exc:
+            if future.exception() is None:
+                raise _Late(future.result(), exc) from None
+            raise
+
+
+class _Late(Exception):  # it carries a value past a cancellation, and is no error
+    def __init__(self, value: Any, cancelled: asyncio.CancelledError) -> None:
+        super().__init__("cancelled while a thread ran")
+        self.value = value
+        self.cancelled = cancelled
 
 
 async def _to_the_end(future: asyncio.Future[T]) -> T:

@@ -1,0 +1,337 @@
+"""durastore.aio: the same promises under an event loop, cancelled at every await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import durastore
+from durastore import aio
+from durastore.memory import MemoryBackend, _Space
+
+
+def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+class Hooked(MemoryBackend):
+    """Calls `hook` before and after each verb of the protocol, in the thread that runs it."""
+
+    hook: Callable[[], None] = staticmethod(lambda: None)
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in ("claim", "commit", "abandon", "save", "load", "transact"):
+            return found
+
+        def verb(*args: Any, **kwargs: Any) -> Any:
+            self.hook()
+            answer = found(*args, **kwargs)
+            self.hook()
+            return answer
+
+        return verb
+
+
+def hooked() -> tuple[Hooked, aio.Store]:
+    backend = Hooked(_Space())
+    return backend, aio.Store(durastore.Store(backend))
+
+
+def test_effects_of_both_kinds() -> None:
+    """Coroutine functions run in the task, plain ones in a thread, both under their claim; a replay equals the run."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            main_thread = threading.get_ident()
+
+            async def in_task() -> list[Any]:
+                await asyncio.sleep(0)
+                return [durastore.current().key, threading.get_ident() == main_thread]
+
+            def in_thread() -> list[Any]:
+                return [durastore.current().key, threading.get_ident() == main_thread]
+
+            assert await ckpt.run_once("a", in_task) == (["a", True], "executed")
+            assert await ckpt.run_once("a", in_task) == (["a", True], "skipped")
+            assert await ckpt.run_once("b", in_thread) == (["b", False], "executed")
+            assert await ckpt.run_once("c", lambda: in_task()) == (["c", True], "executed")  # noqa: PLW0108
+            assert durastore.current() is None
+
+    run(main)
+
+
+def test_current_is_per_task() -> None:
+    """Two tasks in their effects at the same time each see their own claim."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            both = asyncio.Barrier(2) if hasattr(asyncio, "Barrier") else None
+
+            async def effect() -> str:
+                if both is not None:
+                    await both.wait()
+                await asyncio.sleep(0)
+                return durastore.current().key
+
+            outcomes = await asyncio.gather(*(ckpt.run_once(key, effect) for key in ("a", "b")))
+            assert [outcome.value for outcome in outcomes] == ["a", "b"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+def test_cancelled_at_every_call(kind: str) -> None:
+    """Cancelled before or after any call of the store: the key is never left claimed, and the effect's result never lost."""
+
+    async def attempt(point: int) -> bool:
+        backend, store = hooked()
+        loop = asyncio.get_running_loop()
+        ckpt = await store.checkpoint("run")
+        ran: list[int] = []
+        calls = iter(range(10**6))
+
+        async def coroutine() -> int:
+            ran.append(1)
+            return len(ran)
+
+        def plain() -> int:
+            ran.append(1)
+            return len(ran)
+
+        task = asyncio.create_task(ckpt.run_once("key", coroutine if kind == "coroutine" else plain))
+
+        def hook() -> None:
+            if next(calls) == point:
+                arrived = threading.Event()
+                loop.call_soon_threadsafe(lambda: (task.cancel(), arrived.set()))
+                arrived.wait()
+
+        backend.hook = hook
+        cancelled = False
+        try:
+            await task
+        except asyncio.CancelledError:
+            cancelled = True
+        backend.hook = lambda: None
+        record = await store.record("key")
+        assert record is not None or cancelled
+        if record is not None:
+            assert record.state in ("abandoned", "committed")
+            assert record.state == ("committed" if ran else "abandoned")
+        assert (await ckpt.run_once("key", coroutine)).value == 1
+        assert len(ran) == 1
+        await store.close()
+        return cancelled
+
+    async def main() -> None:
+        points = 0
+        while await attempt(points):
+            points += 1
+        assert points >= 4  # before and after claim, before and after commit
+
+    run(main)
+
+
+def test_cancelled_in_the_effect() -> None:
+    """A coroutine that is cancelled gives its key back: free for a rerun, in doubt under halt."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            for policy, state in (("rerun", "abandoned"), ("halt", "in_doubt")):
+                began = asyncio.Event()
+
+                async def effect(began: asyncio.Event = began) -> None:
+                    began.set()
+                    await asyncio.Event().wait()
+
+                task = asyncio.create_task(ckpt.run_once(policy, effect, in_doubt=policy))
+                await began.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                record = await store.record(policy)
+                assert record is not None
+                assert record.state == state
+
+    run(main)
+
+
+def test_thread_is_waited_for() -> None:
+    """A plain function cannot be cancelled: its result is committed before the cancellation goes on."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            began, end = threading.Event(), threading.Event()
+
+            def effect() -> str:
+                began.set()
+                end.wait()
+                return "done"
+
+            task = asyncio.create_task(ckpt.run_once("key", effect))
+            await asyncio.to_thread(began.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            assert not task.done()
+            end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            record = await store.record("key")
+            assert record is not None
+            assert (record.state, record.result) == ("committed", "done")
+
+    run(main)
+
+
+def test_blocking_the_loop_keeps_the_lease() -> None:
+    """An effect that blocks the event loop for longer than its lease is renewed all the same."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run", lease=0.5)
+
+            async def effect() -> float:
+                before = (await store.record("key")).lease_left
+                time.sleep(1.2)  # noqa: ASYNC251  blocking is the point
+                return before
+
+            assert (await ckpt.run_once("key", effect)).status == "executed"
+            assert store.stats.lost == 0
+
+    run(main)
+
+
+def test_many_waiters_few_threads() -> None:
+    """A thousand tasks on fifty keys: each effect once, everybody gets its result, and threads stay few."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run", wait=60)
+            ran: list[str] = []
+
+            async def effect() -> str:
+                key = durastore.current().key
+                ran.append(key)
+                await asyncio.sleep(0.01)
+                return key
+
+            keys = [f"key-{number % 50}" for number in range(1000)]
+            outcomes = await asyncio.gather(*(ckpt.run_once(key, effect) for key in keys))
+            assert [outcome.value for outcome in outcomes] == keys
+            assert sorted(ran) == sorted(set(keys))
+            assert threading.active_count() <= aio.THREADS + 10
+
+    run(main)
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_run_agent(concurrency: int) -> None:
+    """Async inputs, an async model and an async callback; a second run finds all done."""
+
+    async def main() -> None:
+        async def inputs() -> AsyncIterator[int]:
+            for number in range(30):
+                await asyncio.sleep(0)
+                yield number
+
+        seen: dict[int, Any] = {}
+
+        async def model(item: int) -> int:
+            await asyncio.sleep(0)
+            return item * item
+
+        async def note(step: int, outcome: Any) -> None:
+            await asyncio.sleep(0)
+            seen[step] = outcome.value
+
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            first = await aio.run_agent(inputs(), ckpt, model, concurrency=concurrency, on_step=note)
+            assert (first.processed, first.executed) == (30, 30)
+            assert seen == {number: number * number for number in range(30)}
+            await ckpt.reset()
+            again = await aio.run_agent(range(30), ckpt, model, concurrency=concurrency)
+            assert (again.processed, again.skipped) == (30, 30)
+            assert await ckpt.load() == (30, {"processed": 30})
+
+    run(main)
+
+
+def test_run_agent_cancelled() -> None:
+    """Cancelled in mid-run, it leaves no key claimed, and a resume does the rest."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            third = asyncio.Event()
+            ran: list[int] = []
+
+            async def model(item: int) -> int:
+                if item == 2 and not third.is_set():
+                    third.set()
+                    await asyncio.Event().wait()
+                ran.append(item)
+                return item
+
+            task = asyncio.create_task(aio.run_agent(range(6), ckpt, model))
+            await third.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [record.key async for record in store.records(state="claimed")] == []
+            assert (await aio.run_agent(range(6), ckpt, model)).processed == 6
+            assert ran == [0, 1, 2, 3, 4, 5]
+
+    run(main)
+
+
+def test_claim_by_hand_once_and_transact() -> None:
+    """The rest of the surface: claim, once, transact, listings, resolve, forget."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            async with ckpt.claim("hand") as claim:
+                assert durastore.current().key == "hand"
+                assert await claim.commit([1]) == ([1], "executed")
+            async with ckpt.claim("hand") as claim:
+                assert claim.outcome == ([1], "skipped")
+            with pytest.raises(ValueError, match="no"):
+                async with ckpt.claim("raised", in_doubt="halt"):
+                    raise ValueError("no")
+            assert (await store.record("raised")).state == "in_doubt"
+
+            @ckpt.once(key="double:{number}")
+            async def double(number: int) -> int:
+                return number * 2
+
+            assert [await double(2), await double(2), await double(number=3)] == [4, 4, 6]
+            assert await ckpt.transact("tx", lambda tx: tx.update(row=1) or "ok") == ("ok", "executed")
+            assert (await store.resolve("raised", result=7)).result == 7
+            assert await store.forget("raised")
+            assert await store.record("raised") is None
+            assert await store.forget_run("run") == 4
+            assert [record async for record in store.records()] == []
+
+    run(main)
+
+
+def test_sync_surface_inside_a_loop() -> None:
+    """The sync surface works inside a running loop; it blocks it, and never deadlocks."""
+
+    async def main() -> None:
+        with durastore.open("memory://") as store:
+            assert store.checkpoint("run").run_once("key", lambda: 1) == (1, "executed")
+
+    run(main)
