@@ -32,6 +32,7 @@ from durastore.protocol import (
     Pause,
     Steps,
     acquire,
+    error_text,
     give_back,
     request,
     run_once,
@@ -372,7 +373,7 @@ class Checkpoint:
             with running(got):
                 yield manual
         except BaseException as exc:
-            error = f"{type(exc).__name__}: {exc}"
+            error = error_text(exc)
             raise
         finally:
             if not manual.sync.finished:

@@ -19,6 +19,7 @@ from durastore.protocol import (
     Terms,
     acquire,
     drive,
+    error_text,
     finish,
     give_back,
     request,
@@ -205,7 +206,7 @@ class Checkpoint:
             with running(got):
                 yield manual
         except BaseException as exc:
-            error = f"{type(exc).__name__}: {exc}"
+            error = error_text(exc)
             raise
         finally:
             if not manual.finished:

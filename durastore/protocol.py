@@ -49,6 +49,7 @@ __all__ = [
     "admit",
     "adopt",
     "drive",
+    "error_text",
     "finish",
     "give_back",
     "perform",
@@ -311,7 +312,7 @@ def _probe(run: Run, claim: Claim, probe: Probe, terms: Terms) -> Steps[Claim | 
     try:
         answer = yield Effect(claim, partial(probe, claim))
     except BaseException as exc:
-        yield from give_back(run, claim, _text(exc), in_doubt=True)
+        yield from give_back(run, claim, error_text(exc), in_doubt=True)
         raise
     if isinstance(answer, NotFound):
         return claim
@@ -345,7 +346,7 @@ def perform(
     try:
         value = yield Effect(claim, effect)
     except BaseException as exc:
-        yield from give_back(run, claim, _text(exc), in_doubt=terms.in_doubt != "rerun")
+        yield from give_back(run, claim, error_text(exc), in_doubt=terms.in_doubt != "rerun")
         raise
     began = run.store.clock.monotonic()
     value, granted = yield from finish(run, claim, value, terms, progress, then)
@@ -460,14 +461,14 @@ def transact(
         run.count("lost") if isinstance(exc, ClaimLost) else None
         raise
     except BaseException as exc:
-        yield from give_back(run, got, _text(exc), in_doubt=False)
+        yield from give_back(run, got, error_text(exc), in_doubt=False)
         raise
     else:
         run.store.keeper.drop(got)
         value = yield partial(run.store.unpack, stored)
         run.count("executed")
         return Outcome(value, "executed")
-    yield from give_back(run, got, _text(failed), in_doubt=False)
+    yield from give_back(run, got, error_text(failed), in_doubt=False)
     raise failed
 
 
@@ -514,8 +515,10 @@ def _abandon(run: Run, grant: Grant, error: str, *, in_doubt: bool) -> bool:
     return True
 
 
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+def error_text(error: BaseException) -> str:
+    """An error as it is kept in a record: one string that every store takes."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
+    return text.encode("utf-8", "replace").decode()
 
 
 class _Patience:

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"durastore", "durastore_sqlite", "durastore_cloudsql", "durastore_firestore", "durastore_dynamodb"}
+PACKAGES = {
+    "durastore",
+    "durastore_pytest",
+    "durastore_sqlite",
+    "durastore_cloudsql",
+    "durastore_firestore",
+    "durastore_dynamodb",
+}
 HEAVY = (
     "sqlalchemy",
     "boto3",
