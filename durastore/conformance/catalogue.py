@@ -1,0 +1,56 @@
+"""All clauses, read out of the docstrings that state them, so that none can be forgotten.
+
+The contract's own stand in :mod:`durastore.contract`. The layers above single clauses are:
+
+MODEL-1   Any program of calls gets the same answers, and leaves the same contents, as on ``memory://``.
+RACE-1    Under several processes, the history of each key and run is linearizable.
+RACE-2    Under several processes, a key has one committed result, tokens grow with each grant, and no two claims live at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from durastore import contract
+
+__all__ = ["catalogue", "group_of", "references"]
+
+_ID = r"[A-Z]+-\d+"
+_DEFINITION = re.compile(rf"^({_ID})\s+(\S.*(?:\n(?!{_ID}\s)\S.*|\n(?!{_ID}\s)[ ]{{4,}}\S.*)*)", re.MULTILINE)
+
+
+@cache
+def catalogue() -> Mapping[str, str]:
+    """Each clause's text by its id, in the order in which they are stated.
+
+    Raises `RuntimeError` when Python runs without docstrings (``-OO``).
+    """
+    found = {name: text for doc in _docstrings() for name, text in _definitions(doc)}
+    if not found:
+        raise RuntimeError("the clauses are docstrings: run without -OO")
+    return found
+
+
+def references() -> set[str]:
+    """Every clause id that the docstrings mention."""
+    return {name for doc in _docstrings() for name in re.findall(rf"\b{_ID}\b", doc)} - {"UTF-8"}
+
+
+def group_of(clause: str) -> str:
+    """The group of a clause: ``CLAIM`` of ``CLAIM-3``."""
+    return clause.partition("-")[0]
+
+
+def _docstrings() -> Iterator[str]:
+    members = [getattr(contract.Backend, name) for name in vars(contract.Backend) if not name.startswith("_")]
+    for owner in (contract, *filter(callable, members)):
+        yield inspect.getdoc(owner) or ""
+    yield inspect.cleandoc(__doc__ or "")
+
+
+def _definitions(doc: str) -> Iterator[tuple[str, str]]:
+    for name, text in _DEFINITION.findall(doc):
+        yield name, " ".join(text.split())

@@ -1,0 +1,167 @@
+"""What the suite needs of a store: fresh contents for each test, any number of clients, and a way in for other processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from types import TracebackType
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlencode
+
+from durastore import urls
+from durastore.conformance.userdata import UserData, user_data_for
+from durastore.conformance.versions import versions
+from durastore.contract import Backend
+
+__all__ = ["BASE", "Harness", "UrlHarness", "UserData"]
+
+BASE = 2_000_000_000_000_000
+"""Where virtual time begins, in microseconds: May 2033, so that no store's own expiry takes part."""
+_PAST = 1
+_FUTURE = 2 * BASE
+_SUFFIX_BYTES = 6
+
+
+class Harness(Protocol):
+    """One test's hold on the store. Its contents are empty at first and are seen by no other test."""
+
+    @property
+    def url(self) -> str | None:
+        """What another process opens to see the same contents; None when none can (races then run with threads)."""
+        ...
+
+    @property
+    def clock_margin(self) -> int:
+        """Microseconds by which the store may be wrong about a lease's end, by its own documentation."""
+        ...
+
+    @property
+    def user_data(self) -> UserData | None:
+        """How effects of `transact` write the application's own data; None leaves those clauses "not run"."""
+        ...
+
+    def open(self) -> Backend:
+        """A client of its own, with connections of its own, on this test's contents."""
+        ...
+
+    def elsewhere(self) -> Backend:
+        """A client on other contents of the same store: another namespace."""
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """What the report says about the store: at least ``store`` and ``url`` (without its password)."""
+        ...
+
+
+class UrlHarness:
+    """A `Harness` on whatever a config URL names, in a namespace with a random name. A context manager; cleans up at its end.
+
+    `setup` calls the backend's `setup` once per URL and process. Raises what opening and setting up raise.
+    """
+
+    def __init__(self, url: str, *, setup: bool = True, user_data: UserData | None = None) -> None:
+        if setup:
+            _set_up(url)
+        self._parsed = urls.parse(url)
+        self._in_process = self._parsed.scheme == "memory"
+        self._name = f"{self._parsed.namespace[:40]}-{os.urandom(_SUFFIX_BYTES).hex()}"
+        self._opened: list[Backend] = []
+        self._target = _with_name(url, self._parsed, self._name) if self._in_process else url
+        self._user_data = user_data or user_data_for(self._parsed.scheme)
+
+    @property
+    def url(self) -> str | None:
+        return None if self._in_process else _in_namespace(self._target, self._name)
+
+    @property
+    def clock_margin(self) -> int:
+        return int(getattr(self._opened[0] if self._opened else self.open(), "clock_margin", 0))
+
+    @property
+    def user_data(self) -> UserData | None:
+        return self._user_data
+
+    def open(self) -> Backend:
+        return self._open(self._name)
+
+    def elsewhere(self) -> Backend:
+        return self._open(f"{self._name}-b")
+
+    def _open(self, namespace: str) -> Backend:
+        backend = urls.connect(replace(urls.parse(self._target), namespace=namespace))
+        self._opened.append(backend)
+        return backend
+
+    def describe(self) -> Mapping[str, str]:
+        backend = self._opened[0] if self._opened else self.open()
+        return {"store": self._parsed.scheme, "url": str(self._parsed)} | dict(versions(backend))
+
+    def close(self) -> None:
+        """Remove what the test left, and close its clients."""
+        try:
+            if self._opened:
+                if self._user_data is not None:
+                    self._user_data.clear(self._opened[0])
+                clear(self.open())
+                clear(self.elsewhere())
+        finally:
+            for backend in self._opened:
+                backend.close()
+
+    def __enter__(self) -> UrlHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def clear(backend: Backend) -> None:
+    """Remove every record, run and chunk of a namespace, whatever their retention says."""
+    cursor: str | None = None
+    while True:
+        page = backend.scan(cursor=cursor, now=_PAST)
+        for record in page.items:
+            backend.delete(record, now=_PAST)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    _clear_runs(backend)
+    while backend.sweep(now=_FUTURE).more:
+        pass
+
+
+def _clear_runs(backend: Backend) -> None:
+    cursor: str | None = None
+    while True:
+        page = backend.scan_runs(cursor=cursor)
+        for run in page.items:
+            backend.delete_run(run.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+@cache
+def _set_up(url: str) -> None:
+    backend = urls.connect(urls.parse(url))
+    try:
+        backend.setup()
+    finally:
+        backend.close()
+
+
+def _with_name(url: str, parsed: urls.StoreURL, name: str) -> str:
+    """``memory://`` is private to each client; under a name they share it."""
+    return url if parsed.address else url.replace("://", f"://{name}", 1)
+
+
+def _in_namespace(url: str, namespace: str) -> str:
+    base, _, query = url.partition("?")
+    options: list[tuple[str, Any]] = [
+        pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "namespace"
+    ]
+    return f"{base}?{urlencode([*options, ('namespace', namespace)])}"

@@ -1,0 +1,42 @@
+"""The whole suite as one class: subclass it, give it a `harness`, and pytest runs every clause on your store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from durastore.conformance.claiming import ClaimClauses
+from durastore.conformance.ground import GroundClauses
+from durastore.conformance.holding import CommitClauses, RenewClauses
+from durastore.conformance.looking import ReadClauses, ScanClauses
+from durastore.conformance.marks import clauses_of
+from durastore.conformance.progressing import IncarnationClauses, ProgressClauses
+from durastore.conformance.settling import AbandonClauses, ForgetClauses, ResolveClauses
+from durastore.conformance.storing import ChunkClauses, LimitClauses, SweepClauses
+from durastore.conformance.transacting import TransactClauses
+
+__all__ = ["Conformance", "required"]
+
+
+class Conformance(
+    ClaimClauses,
+    RenewClauses,
+    CommitClauses,
+    TransactClauses,
+    AbandonClauses,
+    ProgressClauses,
+    IncarnationClauses,
+    ReadClauses,
+    ScanClauses,
+    ResolveClauses,
+    ForgetClauses,
+    ChunkClauses,
+    SweepClauses,
+    LimitClauses,
+    GroundClauses,
+):
+    """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test."""
+
+
+def required() -> Mapping[str, tuple[str, ...]]:
+    """The suite's tests, and which clauses each holds."""
+    return {name: clauses_of(getattr(Conformance, name)) for name in dir(Conformance) if name.startswith("test_")}
