@@ -9,7 +9,8 @@ that read. So a pause anywhere overwrites nothing, and nobody waits for a lock: 
 
 **Read first or create first.** A claim that creates first costs 1 RPC on a new key and 2 on a known one; one that reads first
 costs 2 and 1. Each run remembers how its last claim went: new keys are created first, and after an answer that found a record
-the next claim reads first. So a resumed run pays one RPC more where its replay begins, and one where it ends.
+the next claim reads first, as does the first claim of a run that was loaded and has progress. So a replay pays at most one RPC
+more where it begins, and one where it ends.
 
 **Time** is `update_time` and `read_time` of the answers (see `documents`). **Progress**: a run's document takes about one
 sustained write per second. `commit` writes it with the result, always, since both land together or not at all; who makes more
@@ -272,7 +273,9 @@ class FirestoreBackend:
     def load(self, run_id: str) -> StoredProgress | None:
         draft = self._draft([], [run_id], None)
         self._remember(draft)
-        return draft.run(run_id)
+        found = draft.run(run_id)
+        self._reads_first.put(run_id, found is not None)
+        return found
 
     def save(self, progress: StoredProgress, *, now: int | None = None) -> StoredProgress:
         write = self._save_write(progress, now)
