@@ -72,8 +72,6 @@ _CONTENTION = 8.0
 _PAUSE_FIRST, _PAUSE_MAX = 0.002, 0.25
 """Seconds, at most, before deciding anew; doubled each time."""
 _ABORTED = grpc.StatusCode.ABORTED
-_NO_VERSION = 1
-"""An update time that no document has."""
 _READ_MAX = 300
 """Documents in one read."""
 _ESTIMATE_OFF = 60_000_000
@@ -84,7 +82,7 @@ class FirestoreBackend:
     """The backend for one namespace of one database."""
 
     scheme = "firestore"
-    limits = Limits(inline=768 * 1024, chunk=CHUNK)
+    limits = Limits(inline=256 * 1024, chunk=CHUNK)
     creates_itself = False
     progress_interval = 1.0
     """Seconds between two writes of one run's progress that Firestore sustains."""
@@ -131,11 +129,13 @@ class FirestoreBackend:
         return wire.create(self._names.record(request.key), fields), rules.grant_of(record)
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
-        first = {grant.key: grant for grant in reversed(grants)}  # one request takes each document once
-        times = self._rpc.each([self._renewal(grant, now) for grant in first.values()])
+        at_once = {
+            grant.key: grant for grant in grants if grant.version is not None
+        }  # one request takes each document once
+        times = self._rpc.each([self._renewal(grant, now) for grant in at_once.values()])
         renewed = {
             grant.nonce: replace(grant, version=at)
-            for grant, at in zip(first.values(), times, strict=True)
+            for grant, at in zip(at_once.values(), times, strict=True)
             if at is not None
         }
         return [renewed.get(grant.nonce) or self._renew(grant, now) for grant in grants]
@@ -153,9 +153,8 @@ class FirestoreBackend:
         return None if answer is None else draft.grant(answer)
 
     def _patch(self, grant: Grant, fields: Fields) -> Message:
-        """Change the record as the grant left it. A grant without a version fits no document."""
-        version = _NO_VERSION if grant.version is None else grant.version
-        return wire.patch(self._names.record(grant.key), {**fields, "token": grant.token}, version)
+        """Change the record on condition that it is as the grant left it."""
+        return wire.patch(self._names.record(grant.key), {**fields, "token": grant.token}, grant.version)
 
     # Commits
 

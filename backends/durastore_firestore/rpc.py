@@ -24,6 +24,8 @@ __all__ = ["Rpc", "Seen", "ServerClock", "is_stale"]
 _SERVICE = "/google.firestore.v1.Firestore/"
 _LARGE = 6
 """How many times longer an RPC that moves megabytes may take."""
+_FEW = 10
+"""Documents whose bytes are read within the time for a small RPC."""
 _WRITES_MAX = 500
 """Writes in one BatchWrite."""
 _STALE = frozenset(
@@ -159,9 +161,11 @@ class Rpc:
 
     def get(self, names: Iterable[str]) -> Seen:
         """These documents, strongly consistent, as of one time."""
-        request = wire.BatchGetDocumentsRequest(database=self.target.path, documents=list(dict.fromkeys(names)))
+        documents = list(dict.fromkeys(names))
+        request = wire.BatchGetDocumentsRequest(database=self.target.path, documents=documents)
+        timeout = self._timeout(len(documents) > _FEW)
         with GATE:
-            answers = list(self._calls.get(request, timeout=self._timeout(large=False), metadata=self._metadata))
+            answers = list(self._calls.get(request, timeout=timeout, metadata=self._metadata))
         found = {answer.found.name: answer.found for answer in answers if answer.HasField("found")}
         return self._seen(found, answers)
 

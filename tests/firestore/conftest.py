@@ -14,7 +14,8 @@ import pytest
 
 import durastore
 from durastore import urls
-from durastore_firestore import FirestoreBackend, parse
+from durastore_firestore import FirestoreBackend
+from durastore_firestore.target import parse
 
 from .wiretap import Wiretap
 

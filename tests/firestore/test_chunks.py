@@ -34,7 +34,7 @@ def test_the_largest_payload(store: durastore.Store, tap: Wiretap) -> None:
 
 def test_inline_and_progress_fit_one_commit(store: durastore.Store, tap: Wiretap) -> None:
     """A result and a state that are as large as fits inline land in one RPC."""
-    text = os.urandom(380_000).hex()
+    text = os.urandom(125_000).hex()
     ckpt = store.checkpoint("run")
     ckpt.load()
     tap.taken()

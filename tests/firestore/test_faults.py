@@ -13,7 +13,8 @@ from google.auth.exceptions import RefreshError, TransportError
 import durastore
 from durastore import urls
 from durastore.errors import ConfigError, DurastoreError, PayloadError, SchemaError, StoreUnavailable
-from durastore_firestore import FirestoreBackend, connect, parse
+from durastore_firestore import FirestoreBackend, connect
+from durastore_firestore.target import parse
 
 from .requests import RESULT, granted, request
 from .wiretap import Refused, Wiretap

@@ -16,7 +16,8 @@ from google.auth.exceptions import DefaultCredentialsError
 import durastore
 from durastore import urls
 from durastore.errors import ConfigError
-from durastore_firestore import Target, connect, parse, wire
+from durastore_firestore import Target, connect, wire
+from durastore_firestore.target import parse
 
 
 def target(url: str, **options: Any) -> Target:
