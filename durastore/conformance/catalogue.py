@@ -24,14 +24,15 @@ _DEFINITION = re.compile(rf"^({_ID})\s+(\S.*(?:\n(?!{_ID}\s)\S.*|\n(?!{_ID}\s)[ 
 
 @cache
 def catalogue() -> Mapping[str, str]:
-    """Each clause's text by its id, in the order in which they are stated.
+    """Each clause's text by its id, in the order in which their groups are stated.
 
     Raises `RuntimeError` when Python runs without docstrings (``-OO``).
     """
     found = {name: text for doc in _docstrings() for name, text in _definitions(doc)}
     if not found:
         raise RuntimeError("the clauses are docstrings: run without -OO")
-    return found
+    groups = list(dict.fromkeys(map(group_of, found)))
+    return dict(sorted(found.items(), key=lambda item: (groups.index(group_of(item[0])), _number(item[0]))))
 
 
 def references() -> set[str]:
@@ -42,6 +43,10 @@ def references() -> set[str]:
 def group_of(clause: str) -> str:
     """The group of a clause: ``CLAIM`` of ``CLAIM-3``."""
     return clause.partition("-")[0]
+
+
+def _number(clause: str) -> int:
+    return int(clause.partition("-")[2])
 
 
 def _docstrings() -> Iterator[str]:

@@ -96,7 +96,9 @@ class UrlHarness:
 
     def describe(self) -> Mapping[str, str]:
         backend = self._opened[0] if self._opened else self.open()
-        return {"store": self._parsed.scheme, "url": str(self._parsed)} | dict(versions(backend))
+        shared = "no" if self._in_process else "yes"
+        about = {"store": self._parsed.scheme, "url": str(self._parsed), "shared between processes": shared}
+        return about | dict(versions(backend))
 
     def close(self) -> None:
         """Remove what the test left, and close its clients."""

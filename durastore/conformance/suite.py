@@ -8,11 +8,12 @@ from durastore.conformance.claiming import ClaimClauses
 from durastore.conformance.ground import GroundClauses
 from durastore.conformance.holding import CommitClauses, RenewClauses
 from durastore.conformance.looking import ReadClauses, ScanClauses
-from durastore.conformance.marks import clauses_of
+from durastore.conformance.marks import clauses_of, reason_of
 from durastore.conformance.progressing import IncarnationClauses, ProgressClauses
 from durastore.conformance.settling import AbandonClauses, ForgetClauses, ResolveClauses
 from durastore.conformance.storing import ChunkClauses, LimitClauses, SweepClauses
 from durastore.conformance.transacting import TransactClauses
+from durastore.conformance.values import ValueClauses
 
 __all__ = ["Conformance", "required"]
 
@@ -32,9 +33,21 @@ class Conformance(
     ChunkClauses,
     SweepClauses,
     LimitClauses,
+    ValueClauses,
     GroundClauses,
 ):
-    """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test."""
+    """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test.
+
+    A subclass that replaces a test says so with `durastore.conformance.instead_of`; `TypeError` otherwise, since a test that is
+    replaced by an empty one is green.
+    """
+
+    def __init_subclass__(cls) -> None:
+        replaced = [name for name in required() if name in vars(cls) and not reason_of(vars(cls)[name])]
+        if replaced:
+            raise TypeError(
+                f"{cls.__name__} replaces {', '.join(replaced)} of the conformance suite: mark it with @instead_of(…, reason=…)"
+            )
 
 
 def required() -> Mapping[str, tuple[str, ...]]:

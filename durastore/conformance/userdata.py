@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
@@ -104,7 +105,7 @@ class _TableUserData:
     def clear(self, backend: Backend) -> None:
         delete = f"DELETE FROM {TABLE} WHERE name = :name"  # noqa: S608  a constant
         for name in self._names:
-            through(backend, lambda tx, name=name: self._execute(tx, delete, name=name))
+            through(backend, partial(self._execute, statement=delete, name=name))
 
 
 def _execute_sqlite(tx: Any, statement: str, **values: str) -> Any:
@@ -136,7 +137,11 @@ class _FirestoreUserData:
 
     def clear(self, backend: Backend) -> None:
         for name in self._names:
-            through(backend, lambda tx, name=name: tx.delete(tx.client.collection(TABLE).document(name)))
+            through(backend, partial(self._delete, name))
+
+    @staticmethod
+    def _delete(name: str, tx: Any) -> None:
+        tx.delete(tx.client.collection(TABLE).document(name))
 
 
 _BUILT_IN: dict[str, Callable[[], UserData]] = {
