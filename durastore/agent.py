@@ -43,6 +43,7 @@ AHEAD_MAX = 1000
 END: Any = object()
 """What `Source.take` gives after the last item."""
 OnStep: TypeAlias = Callable[[int, Outcome[Any]], Any]
+OnError: TypeAlias = Callable[[int, Exception], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def run_agent(
     concurrency: int = 1,
     save_every: int = 1,
     on_step: OnStep | None = None,
+    on_error: OnError | None = None,
 ) -> Summary:
     """Run ``call_model(item)`` once for every item, in order, each under its own key, and resume after a crash.
 
@@ -75,11 +77,12 @@ def run_agent(
 
     `inputs` may be a generator, which must yield the same items again on resume; it is consumed one item at a time. With
     `concurrency` > 1, that many threads run steps; `on_step(step, outcome)` is then called in the order in which they finish.
-    The first error stops the run once the steps under way have ended.
+    The first error stops the run once the steps under way have ended, unless ``on_error(step, error)`` is true: then the run
+    goes on, progress stays before the first step that was left undone, and the next call tries it again.
 
     Raises: what a step raises (see `Checkpoint.run_once`); `ConfigError` for bad options.
     """
-    plan = Plan(ckpt, call_model, key, save_every, on_step)
+    plan = Plan(ckpt, call_model, key, save_every, on_step, on_error)
     plan.check(concurrency)
     if concurrency == 1:
         return drive(one_by_one(plan, Source(inputs)))
@@ -95,11 +98,14 @@ class Plan(Generic[I]):
     key: Callable[[I], str] | None
     save_every: int
     on_step: OnStep | None
+    on_error: OnError | None = None
     counts: dict[Status, int] = field(
         default_factory=lambda: {"executed": 0, "skipped": 0, "awaited": 0, "recovered": 0}
     )
     saved: int = 0
     """The step of the progress that is stored."""
+    gap: bool = False
+    """Whether a step was left undone, so that progress may not go on (one step after the other)."""
 
     def check(self, concurrency: int) -> None:
         """Raise `ConfigError` for options that make no sense."""
@@ -120,9 +126,13 @@ class Plan(Generic[I]):
     def summary(self, processed: int) -> Summary:
         return Summary(processed, **self.counts)
 
+    def leave(self, step: int, error: Exception) -> bool:
+        """Whether the run goes on although this step was not done."""
+        return self.on_error is not None and bool(self.on_error(step, error))
+
     def save(self, step: int) -> None:
         """Save progress that no commit carried."""
-        if step > self.saved:
+        if step > self.saved and not self.gap:
             store = self.ckpt.store
             store.call("save", store.backend.save, self.progress(step))
             self.saved = step
@@ -172,12 +182,20 @@ def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
     try:
         while (item := (yield Inline(source.take))) is not END:
             claim, held = held, None
-            got = yield from (_enter(plan, replay, step, item) if claim is None else admit(run, claim, terms))
-            if isinstance(got, Claim):
-                got, held = yield from _fused(plan, source, got, item, step)
-            elif got.status == "skipped" and not replay:
-                replay = yield from _look_ahead(plan, source, step + 1)
+            try:
+                got = yield from (_enter(plan, replay, step, item) if claim is None else admit(run, claim, terms))
+                if isinstance(got, Claim):
+                    got, held = yield from _fused(plan, source, got, item, step)
+            except Exception as exc:
+                if not (yield Inline(partial(plan.leave, step, exc))):
+                    raise
+                yield partial(plan.save, step)
+                plan.gap = True
+                step += 1
+                continue
             step += 1
+            if got.status == "skipped" and not replay:
+                replay = yield from _look_ahead(plan, source, step)
             yield Inline(partial(plan.note, step - 1, got))
             if step - plan.saved >= max(SKIPS_PER_SAVE, plan.save_every):
                 yield partial(plan.save, step)
@@ -186,7 +204,7 @@ def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
             yield from give_back(run, held, "left before its effect began", in_doubt=held.took_over is not None)
         raise
     yield partial(plan.save, step)
-    return plan.summary(step)
+    return plan.summary(plan.saved if plan.gap else step)
 
 
 def _enter(plan: Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -> Steps[Claim | Outcome[Any]]:
@@ -209,7 +227,8 @@ def _fused(
     run, terms = plan.ckpt.run, plan.ckpt.terms
     ahead = source.ahead(1)
     then = plan.request(step + 1, ahead[0]) if ahead else None
-    progress = plan.progress(step + 1) if step + 1 - plan.saved >= plan.save_every else None
+    due = not plan.gap and step + 1 - plan.saved >= plan.save_every
+    progress = plan.progress(step + 1) if due else None
     effect = partial(plan.call_model, item)
     outcome, held = yield from perform(run, claim, effect, terms, progress=progress, then=then)
     if progress is not None:
@@ -231,13 +250,15 @@ class Window(Generic[I]):
     def __init__(self, plan: Plan[I], start: int) -> None:
         self._plan = plan
         self._finished: set[int] = set()
+        self._left: int | None = None
         self.prefix = self.step = start
         """Steps that are done without a gap, and the next step to start."""
         plan.saved = start
 
     def room(self, under_way: int, concurrency: int) -> bool:
         """Whether to start another step."""
-        return under_way < concurrency and self.step - self.prefix < AHEAD_MAX + concurrency
+        ahead = self.step if self._left is None else min(self.step, self._left)
+        return under_way < concurrency and ahead - self.prefix < AHEAD_MAX + concurrency
 
     def start(self) -> int:
         """The number of the step that is started now."""
@@ -245,11 +266,18 @@ class Window(Generic[I]):
         return self.step - 1
 
     def finish(self, step: int) -> None:
-        """A step is done."""
+        """A step is done. Beyond one that was left undone, progress can't go, and nothing is kept."""
+        if self._left is not None and step > self._left:
+            return
         self._finished.add(step)
         while self.prefix in self._finished:
             self._finished.remove(self.prefix)
             self.prefix += 1
+
+    def leave(self, step: int) -> None:
+        """A step was left undone: the finished prefix ends before it."""
+        self._left = step if self._left is None else min(step, self._left)
+        self._finished = {done for done in self._finished if done < self._left}
 
     def due(self) -> bool:
         """Whether to save the progress."""
@@ -273,7 +301,14 @@ def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     step = under_way.pop(future)
-                    plan.note(step, future.result())
+                    try:
+                        outcome = future.result()
+                    except Exception as exc:
+                        if not plan.leave(step, exc):
+                            raise
+                        window.leave(step)
+                        continue
+                    plan.note(step, outcome)
                     window.finish(step)
                 if window.due():
                     plan.save(window.prefix)

@@ -265,8 +265,19 @@ def acquire(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Claim | Outcom
             value = yield partial(run.store.unpack, answer.result)
             run.count(status)
             return Outcome(value, status)
-        yield patience.pause(asked.key, answer, run.store.owner)
+        pause = patience.pause(asked.key, answer, run.store.owner)
+        if status != "awaited":
+            _tell_waiting(asked.key, answer)
+        yield pause
         status = "awaited"
+
+
+def _tell_waiting(key: str, held: Held) -> None:
+    import logging
+
+    logging.getLogger("durastore").info(
+        "waiting for key %r, held by %r (attempt %d, %s)", key, held.owner, held.attempt, _lease_text(held)
+    )
 
 
 def _ask(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Answer]:
