@@ -20,13 +20,9 @@ results carry the truth, and the steps since the last save are replayed at one r
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
-
-import grpc
+from typing import Any
 
 from durastore import rules
 from durastore.contract import (
@@ -44,36 +40,19 @@ from durastore.contract import (
     Swept,
 )
 from durastore.errors import DurastoreError, FingerprintMismatch
-from durastore_firestore import faults, listing, wire
-from durastore_firestore.chunks import CHUNK, Chunks
-from durastore_firestore.documents import (
-    Names,
-    Run,
-    beat,
-    expiry,
-    record_fields,
-    record_of,
-    retain_until,
-    run_fields,
-    run_of,
-)
-from durastore_firestore.draft import Draft, blob_of
-from durastore_firestore.effects import EffectBatch, refused
-from durastore_firestore.memo import Memo, remember_run
-from durastore_firestore.rpc import Rpc, is_stale
+from durastore_firestore import faults, looking, wire
+from durastore_firestore.chunks import CHUNK
+from durastore_firestore.documents import beat, expiry, record_fields
+from durastore_firestore.draft import Draft
+from durastore_firestore.effects import EffectBatch
+from durastore_firestore.memo import Memo
+from durastore_firestore.runs import Runs
+from durastore_firestore.space import Space
 from durastore_firestore.target import Target
 from durastore_firestore.wire import Fields, Message
 
 __all__ = ["FirestoreBackend"]
 
-T = TypeVar("T")
-_CONTENTION = 8.0
-"""Seconds that a verb goes on reading and deciding anew while rivals write the same documents."""
-_PAUSE_FIRST, _PAUSE_MAX = 0.002, 0.25
-"""Seconds, at most, before deciding anew; doubled each time."""
-_ABORTED = grpc.StatusCode.ABORTED
-_READ_MAX = 300
-"""Documents in one read."""
 _ESTIMATE_OFF = 60_000_000
 """Microseconds that the estimate of the server's time may be off before the end of retention is written anew."""
 
@@ -90,14 +69,13 @@ class FirestoreBackend:
     def __init__(self, target: Target, interceptors: Sequence[Any] = ()) -> None:
         """`interceptors`: gRPC client interceptors, outermost first."""
         self.target = target
-        self._rpc = Rpc(target, interceptors)
-        self._names = Names(target.path, target.collection, target.namespace)
-        self._chunks = Chunks(self._rpc, self._names)
+        self._space = Space(target, interceptors)
         self._forget()
 
     def _forget(self) -> None:
-        self._runs: Memo[Run] = Memo()
+        self._runs = Runs(self._space)
         self._reads_first: Memo[bool] = Memo()
+        """Whether a run's next claim reads before it writes."""
         self._client: Any = None
 
     # Claims
@@ -107,35 +85,33 @@ class FirestoreBackend:
             granted = self._create(request, now)
             if granted is not None:
                 return granted
-        answer, draft = self._decide(lambda draft: _claimed(draft, request), keys=[request.key], now=now)
+        answer, draft = self._space.decide(lambda draft: _claimed(draft, request), keys=[request.key], now=now)
         if not isinstance(answer, Granted):
             self._reads_first.put(request.run_id, True)
             return answer
         grant = draft.grant(answer.grant)
-        self._reads_first.put(request.run_id, answer.grant is grant)
+        self._reads_first.put(request.run_id, grant is answer.grant)
         return replace(answer, grant=grant)
 
     def _create(self, request: ClaimRequest, now: int | None) -> Granted | None:
         """One RPC: the key is ours unless somebody has it already."""
         write, grant = self._fresh(request, now)
-        times = self._try([write])
+        times = self._space.attempt([write])
         return None if times is None else Granted(_born(grant, times[0], now))
 
     def _fresh(self, request: ClaimRequest, now: int | None) -> tuple[Message, Grant]:
         """The write that claims a key that is not there yet, and the grant it makes, but for its token."""
         _, record = rules.claim(None, request, 0)
         assert record is not None
-        fields = record_fields(record, self._rpc.clock, now=now, fresh=True)
-        return wire.create(self._names.record(request.key), fields), rules.grant_of(record)
+        fields = record_fields(record, self._space.rpc.clock, now=now, fresh=True)
+        return wire.create(self._space.names.record(request.key), fields), rules.grant_of(record)
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
-        at_once = {
-            grant.key: grant for grant in grants if grant.version is not None
-        }  # one request takes each document once
-        times = self._rpc.each([self._renewal(grant, now) for grant in at_once.values()])
+        known = {grant.key: grant for grant in grants if grant.version is not None}  # a request takes a document once
+        times = self._space.rpc.each([self._renewal(grant, now) for grant in known.values()])
         renewed = {
             grant.nonce: replace(grant, version=at)
-            for grant, at in zip(at_once.values(), times, strict=True)
+            for grant, at in zip(known.values(), times, strict=True)
             if at is not None
         }
         return [renewed.get(grant.nonce) or self._renew(grant, now) for grant in grants]
@@ -149,12 +125,26 @@ class FirestoreBackend:
             draft.write(write)
             return answer
 
-        answer, draft = self._decide(decide, keys=[grant.key], now=now)
+        answer, draft = self._space.decide(decide, keys=[grant.key], now=now)
         return None if answer is None else draft.grant(answer)
 
     def _patch(self, grant: Grant, fields: Fields) -> Message:
         """Change the record on condition that it is as the grant left it."""
-        return wire.patch(self._names.record(grant.key), {**fields, "token": grant.token}, grant.version)
+        return wire.patch(self._space.names.record(grant.key), {**fields, "token": grant.token}, grant.version)
+
+    def abandon(self, grant: Grant, *, error: str | None, in_doubt: bool, now: int | None = None) -> bool:
+        state = "in_doubt" if in_doubt else "abandoned"
+        patch = self._patch(grant, {"state": state, "error": error, "at": now})
+        if grant.version is not None and self._space.attempt([patch]):
+            return True
+
+        def decide(draft: Draft) -> bool:
+            record = draft.record(grant.key)
+            answer, write = rules.abandon(record, grant, error=error, in_doubt=in_doubt, now=draft.now)
+            draft.write(write)
+            return answer
+
+        return self._space.decide(decide, keys=[grant.key], now=now)[0]
 
     # Commits
 
@@ -173,15 +163,12 @@ class FirestoreBackend:
             return granted
 
         def decide(draft: Draft) -> Granted | None:
-            write = rules.commit(draft.record(grant.key), grant, result, retain, draft.now)
-            draft.write(write)
-            if progress is not None and write is not None:
-                draft.advance(rules.advance(draft.run(progress.run_id), progress, draft.now))
+            _commit(draft, grant, result, retain, progress)
             return None if then is None else _next(draft, then)
 
         keys = [grant.key] if then is None else [grant.key, then.key]
-        runs = [] if progress is None else [progress.run_id]
-        answer, draft = self._decide(decide, keys=keys, runs=runs, now=now)
+        answer, draft = self._space.decide(decide, keys=keys, runs=_run_ids(progress), now=now)
+        self._runs.remember(draft)
         return None if answer is None else replace(answer, grant=draft.grant(answer.grant))
 
     def _commit_at_once(
@@ -194,33 +181,31 @@ class FirestoreBackend:
         now: int | None,
     ) -> tuple[bool, Granted | None]:
         """One RPC, if all is as this process last saw it; (False, None) if not, and nothing was written."""
-        saved = None if progress is None else self._save_write(progress, now)
-        if grant.version is None or (progress is not None and saved is None) or (then and then.key == grant.key):
+        saving = [] if progress is None else self._runs.save_writes(progress, now)
+        if grant.version is None or saving is None or (then is not None and then.key == grant.key):
             return False, None
-        due = expiry(retain, self._rpc.clock, now)
-        writes = [self._patch(grant, _committed_fields(result, due, now))]
-        writes += [] if saved is None else [saved]
-        claim, next_grant = (None, None) if then is None else self._fresh(then, now)
-        writes += [] if claim is None else [claim]
-        extra = self._chunks.follow(None, result.blob, due["sweep_after"]) + self._follow_state(progress)
-        times = self._try([*writes, *extra])
+        due = expiry(retain, self._space.rpc.clock, now)
+        writes = [self._patch(grant, _committed_fields(result, due, now)), *saving]
+        writes += self._space.chunks.follow(None, result.blob, due["sweep_after"])
+        next_grant = None
+        if then is not None:
+            write, next_grant = self._fresh(then, now)
+            writes.append(write)
+        times = self._space.attempt(writes)
         if times is None:
             return False, None
         self._correct_expiry(grant, due, times[0], now)
         if progress is not None:
-            self._saved(progress, times[1], now)
-        return True, None if next_grant is None else Granted(_born(next_grant, times[len(writes) - 1], now))
+            self._runs.saved(progress, times[1], now)
+        return True, None if next_grant is None else Granted(_born(next_grant, times[-1], now))
 
-    def _correct_expiry(self, grant: Grant, due: Fields, at: int, now: int | None) -> None:
+    def _correct_expiry(self, grant: Grant, due: dict[str, int | None], at: int, now: int | None) -> None:
         """Write the end of retention anew when the server's time was far from our estimate (this process was frozen)."""
         retain, after = due["retain"], due["sweep_after"]
-        if (
-            now is None
-            and isinstance(retain, int)
-            and isinstance(after, int)
-            and abs(at + retain - after) > _ESTIMATE_OFF
-        ):
-            self._rpc.each([wire.patch(self._names.record(grant.key), expiry(retain, self._rpc.clock, None), at)])
+        if retain is None or after is None or now is not None or abs(at + retain - after) <= _ESTIMATE_OFF:
+            return
+        again = expiry(retain, self._space.rpc.clock, None)
+        self._space.rpc.each([wire.patch(self._space.names.record(grant.key), again, at)])
 
     def transact(
         self,
@@ -239,104 +224,43 @@ class FirestoreBackend:
             record = draft.record(grant.key)
             if record is not None and rules.commit(record, grant, Payload(b""), retain, draft.now) is None:
                 return rules.committed(record).result
+            if record is None:
+                raise rules.lost(grant, None)
             result = effect(batch)
-            draft.write(rules.commit(record, grant, result, retain, draft.now))
-            if progress is not None:
-                draft.advance(rules.advance(draft.run(progress.run_id), progress, draft.now))
+            _commit(draft, grant, result, retain, progress)
             return result
 
-        runs = [] if progress is None else [progress.run_id]
-        return self._decide(decide, keys=[grant.key], runs=runs, now=now, batch=batch)[0]
+        result, draft = self._space.decide(decide, keys=[grant.key], runs=_run_ids(progress), now=now, batch=batch)
+        self._runs.remember(draft)
+        return result
 
     @property
     def client(self) -> Any:
         """The `google.cloud.firestore.Client` that shares this backend's channel, for user code."""
         if self._client is None:
-            self._client = self.target.client(self._rpc.channel)
+            self._client = self.target.client(self._space.rpc.channel)
         return self._client
-
-    def abandon(self, grant: Grant, *, error: str | None, in_doubt: bool, now: int | None = None) -> bool:
-        state = "in_doubt" if in_doubt else "abandoned"
-        if grant.version is not None and self._try([self._patch(grant, {"state": state, "error": error, "at": now})]):
-            return True
-
-        def decide(draft: Draft) -> bool:
-            answer, write = rules.abandon(draft.record(grant.key), grant, error=error, in_doubt=in_doubt, now=draft.now)
-            draft.write(write)
-            return answer
-
-        return self._decide(decide, keys=[grant.key], now=now)[0]
 
     # Progress
 
     def load(self, run_id: str) -> StoredProgress | None:
-        draft = self._draft([], [run_id], None)
-        self._remember(draft)
-        found = draft.run(run_id)
+        found = self._runs.load(run_id)
         self._reads_first.put(run_id, found is not None)
         return found
 
     def save(self, progress: StoredProgress, *, now: int | None = None) -> StoredProgress:
-        write = self._save_write(progress, now)
-        times = None if write is None else self._try([write, *self._follow_state(progress)])
-        if times is not None:
-            return self._saved(progress, times[0], now)
-
-        def decide(draft: Draft) -> None:
-            draft.advance(rules.advance(draft.run(progress.run_id), progress, draft.now))
-
-        _, draft = self._decide(decide, runs=[progress.run_id], now=now)
-        return draft.runs()[progress.run_id].progress
-
-    def _save_write(self, progress: StoredProgress, now: int | None) -> Message | None:
-        """The write on condition that the run is as we last saw it; None when it has to be read first."""
-        known = self._runs.get(progress.run_id)
-        if known is None or known.progress.step > progress.step:
-            return None
-        fields = run_fields(replace(progress, incarnation=known.progress.incarnation), now=now)
-        return wire.replace(self._names.run(progress.run_id), fields, known.version)
-
-    def _follow_state(self, progress: StoredProgress | None) -> list[Message]:
-        """What to write so that the chunks of the state are kept, and those of the state before are let go."""
-        known = None if progress is None else self._runs.get(progress.run_id)
-        if progress is None or known is None:
-            return []
-        before = known.progress.state
-        return self._chunks.follow(blob_of(before), blob_of(progress.state), None)
-
-    def _saved(self, progress: StoredProgress, version: int, now: int | None) -> StoredProgress:
-        known = self._runs.get(progress.run_id)
-        incarnation = 0 if known is None else known.progress.incarnation
-        stored = replace(progress, incarnation=incarnation, updated_at=version if now is None else now)
-        remember_run(self._runs, Run(stored, version))
-        return stored
+        return self._runs.save(progress, now)
 
     def incarnate(self, run_id: str, *, now: int | None = None) -> int:
-        def decide(draft: Draft) -> None:
-            draft.draw(rules.next_incarnation(draft.run(run_id), run_id, draft.now))
-
-        _, draft = self._decide(decide, runs=[run_id], now=now)
-        return draft.runs()[run_id].progress.incarnation
+        return self._runs.incarnate(run_id, now)
 
     def delete_run(self, run_id: str) -> bool:
-        def decide(draft: Draft) -> bool:
-            if draft.run(run_id) is None:
-                return False
-            draft.drop_run(run_id)
-            return True
-
-        return self._decide(decide, runs=[run_id])[0]
+        return self._runs.delete(run_id)
 
     # Looking
 
     def read(self, keys: Sequence[str], *, now: int | None = None) -> Sequence[StoredRecord | None]:
-        found: list[StoredRecord | None] = []
-        for start in range(0, len(keys), _READ_MAX):
-            part = keys[start : start + _READ_MAX]
-            draft = self._draft(part, [], now)
-            records = [draft.record(key) for key in part]
-            found += [None if rules.is_absent(record, draft.now) else record for record in records]
-        return found
+        return looking.read(self._space, keys, now)
 
     def scan(
         self,
@@ -348,28 +272,12 @@ class FirestoreBackend:
         limit: int = 100,
         now: int | None = None,
     ) -> Page[StoredRecord]:
-        query = listing.records(self._names.records, run_id=run_id, state=state, prefix=prefix).limit(limit)
-        if cursor is not None:
-            query.after(cursor if prefix else f"{self._names.root}/{self._names.records}/{cursor}", name=not prefix)
-        seen = self._rpc.query(self._names.root, query.build(), large=True)
-        at = seen.read_time if now is None else now
-        records = [record_of(document) for document in seen.documents.values()]
-        matching = [
-            record
-            for record in records
-            if not rules.is_absent(record, at) and state in (None, rules.state_at(record, at))
-        ]
-        if len(records) < limit:
-            return Page(matching, None)
-        return Page(matching, records[-1].key if prefix else _last_id(seen.documents))
+        return looking.records(
+            self._space, run_id=run_id, state=state, prefix=prefix, cursor=cursor, limit=limit, now=now
+        )
 
     def scan_runs(self, *, cursor: str | None = None, limit: int = 100) -> Page[StoredProgress]:
-        query = listing.Query(self._names.runs).order("__name__").limit(limit)
-        if cursor is not None:
-            query.after(f"{self._names.root}/{self._names.runs}/{cursor}", name=True)
-        documents = self._rpc.query(self._names.root, query.build(), large=True).documents
-        runs = [run_of(document).progress for document in documents.values()]
-        return Page(runs, _last_id(documents) if len(runs) == limit else None)
+        return looking.runs(self._space, cursor, limit)
 
     # Settling and removing
 
@@ -383,128 +291,59 @@ class FirestoreBackend:
         now: int | None = None,
     ) -> bool:
         def decide(draft: Draft) -> bool:
-            answer, write = rules.resolve(
-                draft.record(seen.key), seen, nonce=nonce, result=result, retain=retain, now=draft.now
-            )
+            record = draft.record(seen.key)
+            answer, write = rules.resolve(record, seen, nonce=nonce, result=result, retain=retain, now=draft.now)
             draft.write(write)
             return answer
 
-        return self._decide(decide, keys=[seen.key], now=now)[0]
+        return self._space.decide(decide, keys=[seen.key], now=now)[0]
 
     def delete(self, seen: StoredRecord, *, now: int | None = None) -> bool:
-        def decide(draft: Draft) -> str | None:
+        def decide(draft: Draft) -> StoredRecord | None:
             record = draft.record(seen.key)
             if record is None or not rules.matches(record, seen, draft.now):
                 return None
             draft.drop(seen.key)
-            return (record.result and record.result.blob) or ""
+            return record
 
-        blob, _ = self._decide(decide, keys=[seen.key], now=now)
-        if blob:
-            self._delete_chunks([blob])
-        return blob is not None
-
-    def _delete_chunks(self, blobs: Sequence[str]) -> None:
-        """Delete payloads that were let go; should this fail, `sweep` finds them."""
-        for about in self._chunks.about(blobs).values():
-            self._rpc.lands(self._chunks.deletion(about))
+        deleted, _ = self._space.decide(decide, keys=[seen.key], now=now)
+        if deleted is not None and deleted.result is not None and deleted.result.blob is not None:
+            looking.delete_chunks(self._space, [deleted.result.blob])
+        return deleted is not None
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
-        self._chunks.put(blob, chunks, now)
+        self._space.chunks.put(blob, chunks, now)
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
-        return self._chunks.get(blob)
+        return self._space.chunks.get(blob)
 
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
         at = self.time() if now is None else now
-        records, more_records = self._sweep_records(at, limit)
-        chunks, more_chunks = self._chunks.sweep(at, limit)
+        records, more_records = looking.sweep(self._space, at, limit)
+        chunks, more_chunks = self._space.chunks.sweep(at, limit)
         return Swept(records, chunks, more_records or more_chunks)
-
-    def _sweep_records(self, at: int, limit: int) -> tuple[int, bool]:
-        query = listing.Query(self._names.records).where("sweep_after", "<=", at).order("sweep_after").limit(limit)
-        query.select("state", "at", "retain", "blob")
-        found = [(doc, wire.values(doc)) for doc in self._rpc.query(self._names.root, query.build()).documents.values()]
-        due = [(document, fields) for document, fields in found if _is_due(document, fields, at)]
-        writes = [wire.delete(document.name, wire.micros(document.update_time)) for document, _ in due]
-        swept = [fields for (_, fields), landed in zip(due, self._rpc.each(writes), strict=True) if landed is not None]
-        self._delete_chunks([fields["blob"] for fields in swept if "blob" in fields])
-        return len(swept), len(found) == limit and bool(swept)
 
     # The store itself
 
     def time(self) -> int:
-        return self._rpc.get([self._names.run("")]).read_time
+        return self._space.rpc.get([self._space.names.run("")]).read_time
 
     def setup(self) -> None:
         """Collections need no making. Raises when the database cannot be read."""
         self.time()
 
     def check(self) -> Sequence[Finding]:
-        return faults.check(self.target, self._names, self._rpc)
+        return faults.check(self.target, self._space.names, self._space.rpc)
 
     def classify(self, error: Exception) -> DurastoreError | None:
         return faults.classify(error, self.target)
 
     def forked(self) -> None:
-        self._rpc.forked()
+        self._space.rpc.forked()
         self._forget()
 
     def close(self) -> None:
-        self._rpc.close()
-
-    # Reading, deciding, writing
-
-    def _draft(self, keys: Sequence[str], runs: Sequence[str], now: int | None) -> Draft:
-        names = [*(self._names.record(key) for key in keys), *(self._names.run(run_id) for run_id in runs)]
-        return Draft(self._rpc.get(names), keys, runs, self._names, now)
-
-    def _decide(
-        self,
-        decide: Callable[[Draft], T],
-        *,
-        keys: Sequence[str] = (),
-        runs: Sequence[str] = (),
-        now: int | None = None,
-        batch: EffectBatch | None = None,
-    ) -> tuple[T, Draft]:
-        """Read, decide, and write what was decided if nothing changed since; else again, with what there is now."""
-        give_up = time.monotonic() + _CONTENTION
-        pause = _PAUSE_FIRST
-        while True:
-            draft = self._draft(keys, runs, now)
-            answer = decide(draft)
-            writes = draft.writes(self._chunks, self._rpc.clock)
-            try:
-                if writes:
-                    draft.written(self._rpc.commit([*writes, *(batch.writes if batch else ())]))
-            except grpc.RpcError as error:
-                if not is_stale(error) or time.monotonic() > give_up:
-                    raise
-                if batch is not None and error.code() is not _ABORTED and self._is_unchanged(draft, keys, runs):
-                    raise refused(error) from error
-                time.sleep(random.uniform(0, pause))  # noqa: S311  jitter
-                pause = min(2 * pause, _PAUSE_MAX)
-                continue
-            self._remember(draft)
-            return answer, draft
-
-    def _is_unchanged(self, draft: Draft, keys: Sequence[str], runs: Sequence[str]) -> bool:
-        """Whether our documents are as they were, so that it was a condition of the effect's own that failed."""
-        return draft.versions() == self._draft(keys, runs, None).versions()
-
-    def _remember(self, draft: Draft) -> None:
-        for run in draft.runs().values():
-            remember_run(self._runs, run)
-
-    def _try(self, writes: Sequence[Message]) -> list[int] | None:
-        """Commit; None, and nothing written, when a condition does not hold."""
-        try:
-            return self._rpc.commit(writes)
-        except grpc.RpcError as error:
-            if not is_stale(error):
-                raise
-            return None
+        self._space.rpc.close()
 
 
 def _claimed(draft: Draft, request: ClaimRequest) -> Answer:
@@ -521,6 +360,17 @@ def _next(draft: Draft, request: ClaimRequest) -> Granted | None:
     return answer if isinstance(answer, Granted) else None
 
 
+def _commit(draft: Draft, grant: Grant, result: Payload, retain: int | None, progress: StoredProgress | None) -> None:
+    write = rules.commit(draft.record(grant.key), grant, result, retain, draft.now)
+    draft.write(write)
+    if progress is not None and write is not None:
+        draft.advance(rules.advance(draft.run(progress.run_id), progress, draft.now))
+
+
+def _run_ids(progress: StoredProgress | None) -> Sequence[str]:
+    return () if progress is None else (progress.run_id,)
+
+
 def _born(grant: Grant, version: int, now: int | None) -> Grant:
     """The grant of a key that was not there: its token is the time of the write."""
     return replace(grant, token=version if now is None else now, version=version)
@@ -529,12 +379,3 @@ def _born(grant: Grant, version: int, now: int | None) -> Grant:
 def _committed_fields(result: Payload, due: Fields, now: int | None) -> Fields:
     done: Fields = {"state": "committed", "result": result.data, "blob": result.blob, "error": None, "at": now}
     return {**done, **due}
-
-
-def _is_due(document: Message, fields: dict[str, Any], at: int) -> bool:
-    until = retain_until(fields, wire.micros(document.update_time))
-    return until is not None and until <= at
-
-
-def _last_id(documents: dict[str, Message]) -> str:
-    return next(reversed(documents)).rpartition("/")[2]

@@ -1,23 +1,19 @@
-"""What this process has learnt from answers, to save the next round trip. Losing or missing any of it costs an RPC, no more."""
+"""What this process has learnt from answers, to save the next round trip. Losing any of it costs an RPC, no more."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Generic, TypeVar
 
-from durastore.contract import Payload
-from durastore_firestore.documents import Run
-
-__all__ = ["Memo", "remember_run"]
+__all__ = ["Memo"]
 
 T = TypeVar("T")
 _ENTRIES_MAX = 1024
 
 
 class Memo(Generic[T]):
-    """The latest thing known under each name, for the names used last. Thread-safe."""
+    """The latest thing known under each name, for the names learnt last. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, T] = OrderedDict()
@@ -35,11 +31,3 @@ class Memo(Generic[T]):
             self._known.move_to_end(name)
             if len(self._known) > _ENTRIES_MAX:
                 self._known.popitem(last=False)
-
-
-def remember_run(memo: Memo[Run], run: Run) -> None:
-    """Remember a run's step, incarnation and version, without the bytes of its state."""
-    state = run.progress.state
-    if state is not None:
-        run = replace(run, progress=replace(run.progress, state=Payload(b"", state.blob)))
-    memo.put(run.progress.run_id, run)

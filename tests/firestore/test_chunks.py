@@ -69,8 +69,8 @@ def test_the_sweep_reads_no_chunks_that_are_in_use(backend: FirestoreBackend) ->
 def candidates(backend: FirestoreBackend) -> list[str]:
     from durastore_firestore.listing import Query
 
-    query = Query(backend._names.blobs).where("check_at", ">=", wire.Stamp(0)).build()
-    found = backend._rpc.query(backend._names.root, query).documents.values()
+    query = Query(backend._space.names.blobs).where("check_at", ">=", wire.Stamp(0)).build()
+    found = backend._space.rpc.query(backend._space.names.root, query).documents.values()
     return [document.fields["blob"].string_value for document in found]
 
 
@@ -102,7 +102,7 @@ def test_chunks_of_a_record_that_firestore_deleted_itself(backend: FirestoreBack
     """The TTL policy knows no chunks; the sweep looks at them when their record's retention is over."""
     backend.put_chunks("blob", CHUNKS, now=NOW)
     backend.commit(granted(backend.claim(request("key"), now=NOW)), result=blob("blob"), retain=MINUTE, now=NOW)
-    backend._rpc.commit([wire.delete(backend._names.record("key"))])
+    backend._space.rpc.commit([wire.delete(backend._space.names.record("key"))])
     assert backend.sweep(now=NOW + MINUTE - 1).chunks == 0
     assert backend.sweep(now=NOW + ORPHAN_AGE).chunks == 1
     assert backend.get_chunks("blob") == []

@@ -43,7 +43,7 @@ def test_keys_that_ids_may_not_hold(backend: FirestoreBackend, key: str) -> None
     assert [(record.key, record.run_id) for record in page.items] == [(key, key)]
     assert [record.key for record in backend.scan(prefix=key).items] == [key]
     assert [run.run_id for run in backend.scan_runs().items] == [key]
-    assert re.fullmatch(r"[0-9a-f]{64}", backend._names.record(key).rpartition("/")[2])
+    assert re.fullmatch(r"[0-9a-f]{64}", backend._space.names.record(key).rpartition("/")[2])
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_values_are_bytes_and_payloads_are_not_indexed(backend: FirestoreBackend
     """Payloads stay bytes; what is large, or only grows, is not among the indexed fields."""
     grant = granted(backend.claim(request("key", fingerprint="f")))
     backend.commit(grant, result=RESULT, retain=MINUTE, progress=StoredProgress("run", 1, RESULT))
-    record, run = backend._names.record("key"), backend._names.run("run")
-    found = backend._rpc.get([record, run]).documents
+    record, run = backend._space.names.record("key"), backend._space.names.run("run")
+    found = backend._space.rpc.get([record, run]).documents
     assert found[record].fields["result"].WhichOneof("value_type") == "bytes_value"
     assert found[run].fields["state"].WhichOneof("value_type") == "bytes_value"
     assert TTL["records"] in found[record].fields
@@ -104,7 +104,7 @@ def test_no_transactions() -> None:
 def test_a_record_without_a_lease_is_live(backend: FirestoreBackend) -> None:
     """A claim stored without a lease is held for ever, not free."""
     granted(backend.claim(request("key", lease=0)))
-    backend._rpc.commit([wire.patch(backend._names.record("key"), {"lease": None}, None)])
+    backend._space.rpc.commit([wire.patch(backend._space.names.record("key"), {"lease": None}, None)])
     answer = backend.claim(request("key"))
     assert getattr(answer, "lease_left", 0) is None
     assert getattr(answer, "in_doubt", True) is False

@@ -18,8 +18,8 @@ SECOND = 1_000_000
 
 
 def document(backend: FirestoreBackend, key: str) -> wire.Message:
-    name = backend._names.record(key)
-    return backend._rpc.get([name]).documents[name]
+    name = backend._space.names.record(key)
+    return backend._space.rpc.get([name]).documents[name]
 
 
 def test_expiry_ignores_the_clients_clock(backend: FirestoreBackend, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -103,8 +103,8 @@ def document_after_reclaim(backend: FirestoreBackend, key: str) -> wire.Message:
 def test_a_frozen_sandbox_does_not_shorten_retention(backend: FirestoreBackend) -> None:
     """A process that slept through three days estimates the time wrongly, and mends what it wrote at once."""
     grant = granted(backend.claim(request("key")))
-    server, monotonic, wall = backend._rpc.clock._seen
-    backend._rpc.clock._seen = (server - 3 * DAY, monotonic, wall)
+    server, monotonic, wall = backend._space.rpc.clock._seen
+    backend._space.rpc.clock._seen = (server - 3 * DAY, monotonic, wall)
     backend.commit(grant, result=RESULT, retain=MINUTE)
     (record,) = backend.read(["key"])
     assert record is not None
