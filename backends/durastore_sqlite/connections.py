@@ -1,0 +1,196 @@
+"""Connections and transactions: one connection for each thread, one writer at a time, the commits of waiting threads in one.
+
+SQLite's own busy handler sleeps longer and longer, and starves some processes while others run: 8 writers made between 6 and
+17,554 steps in 6 s. A random pause of 0 to 2 ms between tries instead made 5,794 to 7,623, at 96 % of the throughput.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from durastore.errors import ConfigError
+
+__all__ = ["Connections", "is_busy"]
+
+T = TypeVar("T")
+_PAUSE_MAX = 0.002
+"""Seconds, at most, between two tries to get the write lock."""
+_BATCH_MAX = 256
+"""Writes of waiting threads that go into one transaction."""
+_inherited: list[object] = []
+"""Connections of a parent process: never to be closed here, which would drop locks and files that the parent relies on."""
+
+
+class _Held:
+    """A thread's connection; closed when the thread ends, or the store does."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
+class _Job(Generic[T]):
+    """A write that waits for its turn."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
+        self.work = work
+        self.done = False
+        self.result: T
+        self.error: BaseException | None = None
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Do the work. Its own refusals are its own; an error of SQLite fails the whole transaction."""
+        try:
+            self.result = self.work(connection)
+        except sqlite3.Error:
+            raise
+        except Exception as exc:  # noqa: BLE001  a rule said no, before anything was written
+            self.error = exc
+
+    def finish(self, error: BaseException | None) -> None:
+        self.error = error or self.error
+        self.done = True
+
+    def outcome(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Connections:
+    """All connections of one store in this process."""
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self.path = path
+        self._busy_timeout = busy_timeout
+        self._reset()
+
+    def _reset(self) -> None:
+        self._local = threading.local()
+        self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
+        self._turn = threading.Lock()
+        self._waiting: deque[_Job[Any]] = deque()
+        self._closed = False
+
+    def get(self) -> sqlite3.Connection:
+        """The connection of the calling thread. Opens the file, and does not create it."""
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
+            if self._closed:
+                raise ConfigError(f"the store {str(self.path)!r} is closed")
+            held = self._local.held = _Held(self.open("rw"))
+            self._held.add(held)
+        return held.connection
+
+    def open(self, mode: str) -> sqlite3.Connection:
+        """A new connection; `mode` is ``rw`` or ``rwc`` (create the file)."""
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read without the write lock."""
+        connection = self.get()
+        try:
+            return work(connection)
+        except sqlite3.OperationalError as exc:
+            if not is_busy(exc):
+                raise
+        return self.patiently(lambda: work(connection))
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in a transaction that is durable on return; with that of the threads that wait at the same time.
+
+        `work` decides before it writes: when it raises anything but a `sqlite3.Error`, it has written nothing.
+        """
+        if self.get().in_transaction:
+            raise ConfigError("inside transact(), an effect writes through tx alone: call the store before or after")
+        job = _Job(work)
+        self._waiting.append(job)
+        with self._turn:
+            if not job.done:
+                self._run_waiting()
+        return job.outcome()
+
+    def _run_waiting(self) -> None:
+        jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH_MAX))]
+        error: BaseException | None = None
+        try:
+            self.transaction(lambda connection: _run_all(jobs, connection))
+        except BaseException as exc:  # noqa: BLE001  each waiting thread raises it
+            error = exc
+        for job in jobs:
+            job.finish(error)
+
+    def exclusively(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in a transaction of its own, which is rolled back whatever `work` raises."""
+        with self._turn:
+            return self.transaction(work)
+
+    def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """BEGIN IMMEDIATE, `work`, COMMIT on this thread's connection."""
+        connection = self.get()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as exc:
+            if not is_busy(exc):
+                raise
+            self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Try until the lock is free, fairly: no waiter sleeps longer for having waited long."""
+        gives_up = time.monotonic() + self._busy_timeout
+        while True:
+            time.sleep(random.uniform(0, _PAUSE_MAX))  # noqa: S311  jitter
+            try:
+                return call()
+            except sqlite3.OperationalError as exc:
+                if not is_busy(exc) or time.monotonic() > gives_up:
+                    raise
+
+    def forked(self) -> None:
+        """In a child: start anew, and keep the parent's connections from being closed by the garbage collector."""
+        _inherited.append([self._local, list(self._held)])
+        self._reset()
+
+    def close(self) -> None:
+        """Close every thread's connection."""
+        self._closed = True
+        for held in list(self._held):
+            held.connection.close()
+        self._local = threading.local()
+
+
+def _run_all(jobs: list[_Job[Any]], connection: sqlite3.Connection) -> None:
+    for job in jobs:
+        job.run(connection)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds the lock. By text, since Python 3.10 has no error codes."""
+    return "locked" in str(error)
