@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     import os
 
     config.option.durastore_url = config.option.durastore_url or os.environ.get(URL_VARIABLE)
-    if config.option.durastore_url or config.option.durastore_report:
+    if config.option.durastore_url or config.option.durastore_report or config.option.durastore_examples:
         from durastore.conformance.plugin import register
 
         register(config)

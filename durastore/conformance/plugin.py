@@ -17,6 +17,7 @@ from durastore.conformance.report import Report, Status
 
 __all__ = ["register"]
 
+_LINES_MAX = 20
 _SUITE, _ABOUT = "durastore suite", "durastore about"
 
 
@@ -57,6 +58,12 @@ class Watcher:
             "undeclared": undeclared,
         }
         item.user_properties.append((_SUITE, {"suite": item.cls.__name__, "outcome": outcome}))
+
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Hand on how many programs the model layer is to run."""
+        examples = self._config.option.durastore_examples
+        if examples is not None and any(name == _SUITE for name, _ in item.user_properties):
+            item.instance.examples = examples  # type: ignore[attr-defined]  # a method of a suite has one
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -115,9 +122,11 @@ class Watcher:
             terminalreporter.line(f"{report.suite} ({plain(report.store)}) {verdict(report)}")
             for problem in report.problems:
                 terminalreporter.line(f"  problem: {plain(problem)}")
-            for result in report.clauses:
-                if result.status != "pass":
-                    terminalreporter.line(f"  {result.clause}: {result.status}: {plain(result.reason)}")
+            open_ends = sorted((r for r in report.clauses if r.status != "pass"), key=lambda r: r.status)
+            for result in open_ends[:_LINES_MAX]:
+                terminalreporter.line(f"  {result.clause}: {result.status}: {plain(result.reason)}")
+            if len(open_ends) > _LINES_MAX:
+                terminalreporter.line(f"  … and {len(open_ends) - _LINES_MAX} more clauses")
 
 
 def _properties(item: pytest.Item) -> list[tuple[str, Any]]:

@@ -9,7 +9,9 @@ from durastore.conformance.ground import GroundClauses
 from durastore.conformance.holding import CommitClauses, RenewClauses
 from durastore.conformance.looking import ReadClauses, ScanClauses
 from durastore.conformance.marks import clauses_of, reason_of
+from durastore.conformance.model import ModelClauses
 from durastore.conformance.progressing import IncarnationClauses, ProgressClauses
+from durastore.conformance.racing import RaceClauses
 from durastore.conformance.settling import AbandonClauses, ForgetClauses, ResolveClauses
 from durastore.conformance.storing import ChunkClauses, LimitClauses, SweepClauses
 from durastore.conformance.transacting import TransactClauses
@@ -35,6 +37,8 @@ class Conformance(
     LimitClauses,
     ValueClauses,
     GroundClauses,
+    ModelClauses,
+    RaceClauses,
 ):
     """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test.
 

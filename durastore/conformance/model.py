@@ -1,0 +1,296 @@
+"""MODEL: random programs, run in lockstep on the store under test and on ``memory://``, which must not differ.
+
+Hypothesis writes the programs (`RuleBasedStateMachine`) and, when the two sides differ, shrinks them to a short one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from durastore.conformance.client import DAY, LEASE, SECOND, nonce
+from durastore.conformance.harness import BASE, Harness
+from durastore.conformance.marks import clause
+from durastore.contract import (
+    Backend,
+    ClaimRequest,
+    Grant,
+    Granted,
+    Payload,
+    RecordState,
+    StoredProgress,
+    StoredRecord,
+)
+from durastore.errors import ClaimLost, FingerprintMismatch
+from durastore.memory import connect
+from durastore.rules import ORPHAN_AGE
+from durastore.urls import StoreURL
+
+__all__ = ["EXAMPLES", "STEPS", "Lockstep", "ModelClauses"]
+
+EXAMPLES = 60
+"""Programs, unless told otherwise."""
+STEPS = 40
+"""Calls in a program, at most."""
+_LISTED_SECONDS_MAX = 10.0
+
+T = TypeVar("T")
+Both = tuple[T, T]
+"""The same thing of both sides: the store's, and the model's. They differ at most in `version`."""
+Call = Callable[[Backend, int], Any]
+"""Calls a side with its own things; the number is the side's."""
+
+KEYS, RUNS, OWNERS, PRINTS = ("a", "b", "A"), ("r", "s"), ("alice", "bob"), (None, "one", "two")
+STATES: tuple[RecordState | None, ...] = (None, "claimed", "in_doubt", "abandoned", "committed")
+actors, keys, runs = st.integers(0, 1), st.sampled_from(KEYS), st.sampled_from(RUNS)
+leases = st.sampled_from((0, LEASE, 2 * LEASE))
+retentions = st.sampled_from((None, 0, LEASE, DAY))
+steps = st.integers(0, 4)
+data = st.sampled_from((b"", b"\0", b"result", b"\xff"))
+errors = st.sampled_from((None, "", "boom"))
+pauses = st.sampled_from((1, SECOND, LEASE, LEASE - 1, 2 * LEASE, DAY, ORPHAN_AGE))
+picks = st.integers(0, 99)
+
+
+class Lockstep(RuleBasedStateMachine):
+    """One program: two clients of the store, one model, one virtual time."""
+
+    def __init__(self, clients: Sequence[Backend], model: Backend, number: int) -> None:
+        super().__init__()
+        self.clients, self.model = clients, model
+        self.prefix = f"{number}:"
+        self.now = BASE
+        self.grants: list[Both[Grant]] = []
+        self.seen: list[Both[StoredRecord]] = []
+        self.incarnation = 0
+        self.blobs: list[str] = []
+        self.last: Call | None = None
+
+    def both(self, actor: int, call: Call) -> Both[Any]:
+        """Call both sides; the answers, or the contract's errors, must be equal."""
+        self.last = call
+        answers = (_answer(call, self.clients[actor], 0), _answer(call, self.model, 1))
+        assert answers[0] == answers[1], "the store (left) answers as memory:// does (right)"
+        return answers
+
+    def request(self, key: str, run: str, owner: str, lease: int, **terms: Any) -> ClaimRequest:
+        return ClaimRequest(self.prefix + key, self.prefix + run, owner, nonce(), lease, **terms)
+
+    def keep(self, answers: Both[Any]) -> None:
+        """Remember grants, for their holders to act on later, or too late."""
+        if isinstance(answers[0], Granted):
+            self.grants.append((answers[0].grant, answers[1].grant))
+
+    @rule(pause=pauses)
+    def time_passes(self, pause: int) -> None:
+        self.now += pause
+
+    @rule(
+        actor=actors, key=keys, run=runs, owner=st.sampled_from(OWNERS), lease=leases, takeover=st.booleans(),
+        fingerprint=st.sampled_from(PRINTS), newest=st.booleans(),
+    )  # fmt: skip
+    def claim(
+        self, actor: int, key: str, run: str, owner: str, lease: int, fingerprint: str | None, *, takeover: bool,
+        newest: bool,
+    ) -> None:  # fmt: skip
+        incarnation = self.incarnation if newest else 0
+        asked = self.request(
+            key, run, owner, lease, takeover=takeover, fingerprint=fingerprint, incarnation=incarnation
+        )
+        self.keep(self.both(actor, lambda side, _: side.claim(asked, now=self.now)))
+
+    @precondition(lambda self: self.last is not None)
+    @rule(actor=actors)
+    def last_call_again(self, actor: int) -> None:
+        """As after a lost answer."""
+        assert self.last is not None
+        self.both(actor, self.last)
+
+    @precondition(lambda self: self.grants)
+    @rule(actor=actors, picked=st.lists(picks, max_size=4))
+    def renew(self, actor: int, picked: list[int]) -> None:
+        grants = [_pick(self.grants, pick) for pick in picked]
+        answers = self.both(
+            actor, lambda side, which: list(side.renew([grant[which] for grant in grants], now=self.now))
+        )
+        self.grants += [pair for pair in zip(*answers, strict=True) if None not in pair]
+
+    @precondition(lambda self: self.grants)
+    @rule(
+        actor=actors, pick=picks, result=data, retain=retentions, step=st.none() | steps, run=runs,
+        then=st.none() | keys, fingerprint=st.sampled_from(PRINTS), takeover=st.booleans(), large=st.booleans(),
+    )  # fmt: skip
+    def commit(
+        self, actor: int, pick: int, result: bytes, retain: int | None, step: int | None, run: str, then: str | None,
+        fingerprint: str | None, *, takeover: bool, large: bool,
+    ) -> None:  # fmt: skip
+        grant = _pick(self.grants, pick)
+        asked = then and self.request(then, run, "next", LEASE, takeover=takeover, fingerprint=fingerprint)
+        payload = Payload(result, self._chunks(actor) if large else None)
+        saved = None if step is None else StoredProgress(self.prefix + run, step, Payload(result))
+        answers = self.both(
+            actor,
+            lambda side, which: side.commit(
+                grant[which], result=payload, retain=retain, progress=saved, then=asked or None, now=self.now
+            ),
+        )
+        self.keep(answers)
+
+    @precondition(lambda self: self.grants)
+    @rule(actor=actors, pick=picks, result=data, retain=retentions, step=st.none() | steps, run=runs)
+    def transact(self, actor: int, pick: int, result: bytes, retain: int | None, step: int | None, run: str) -> None:
+        grant = _pick(self.grants, pick)
+        saved = None if step is None else StoredProgress(self.prefix + run, step, Payload(result))
+        effect = partial(_payload, result)
+        self.both(
+            actor,
+            lambda side, which: side.transact(grant[which], effect, retain=retain, progress=saved, now=self.now),
+        )
+
+    @precondition(lambda self: self.grants)
+    @rule(actor=actors, pick=picks, error=errors, in_doubt=st.booleans())
+    def abandon(self, actor: int, pick: int, error: str | None, *, in_doubt: bool) -> None:
+        grant = _pick(self.grants, pick)
+        self.both(actor, lambda side, which: side.abandon(grant[which], error=error, in_doubt=in_doubt, now=self.now))
+
+    @rule(actor=actors, run=runs, step=steps, state=data)
+    def save(self, actor: int, run: str, step: int, state: bytes) -> None:
+        progress = StoredProgress(self.prefix + run, step, Payload(state))
+        self.both(actor, lambda side, _: side.save(progress, now=self.now))
+
+    @rule(actor=actors, run=runs)
+    def load(self, actor: int, run: str) -> None:
+        self.both(actor, lambda side, _: side.load(self.prefix + run))
+
+    @rule(actor=actors, run=runs)
+    def incarnate(self, actor: int, run: str) -> None:
+        self.incarnation = self.both(actor, lambda side, _: side.incarnate(self.prefix + run, now=self.now))[0]
+        self.last = None  # drawing again is another number, on purpose
+
+    @rule(actor=actors, run=runs)
+    def forget_run(self, actor: int, run: str) -> None:
+        self.both(actor, lambda side, _: side.delete_run(self.prefix + run))
+
+    @rule(actor=actors, key=keys)
+    def look(self, actor: int, key: str) -> None:
+        found = self.both(actor, lambda side, _: side.read([self.prefix + key], now=self.now)[0])
+        if found[0] is not None:
+            self.seen.append(found)
+
+    @precondition(lambda self: self.seen)
+    @rule(actor=actors, pick=picks, result=st.none() | data, retain=retentions)
+    def resolve(self, actor: int, pick: int, result: bytes | None, retain: int | None) -> None:
+        seen, new = _pick(self.seen, pick), nonce()
+        stored = None if result is None else Payload(result)
+        self.both(
+            actor, lambda side, which: side.resolve(seen[which], nonce=new, result=stored, retain=retain, now=self.now)
+        )
+
+    @precondition(lambda self: self.seen)
+    @rule(actor=actors, pick=picks)
+    def forget(self, actor: int, pick: int) -> None:
+        seen = _pick(self.seen, pick)
+        self.both(actor, lambda side, which: side.delete(seen[which], now=self.now))
+
+    @rule(actor=actors)
+    def sweep(self, actor: int) -> None:
+        self.both(actor, lambda side, _: _swept(side, self.now))
+
+    @rule(actor=actors, state=st.sampled_from(STATES), run=st.none() | runs, prefix=st.just("") | keys)
+    def scan(self, actor: int, state: RecordState | None, run: str | None, prefix: str) -> None:
+        run_id = None if run is None else self.prefix + run
+        listed = partial(_listed, run_id=run_id, state=state, prefix=self.prefix + prefix, now=self.now)
+        expected = listed(self.model)
+        ends = time.monotonic() + _LISTED_SECONDS_MAX
+        while (found := listed(self.clients[actor])) != expected and time.monotonic() < ends:
+            time.sleep(0.05)  # an index may be consistent only eventually
+        assert found == expected, "the store (left) lists what memory:// does (right)"
+
+    def _chunks(self, actor: int) -> str:
+        blob = nonce()
+        self.both(actor, lambda side, _: side.put_chunks(blob, [b"one", blob.encode()], now=self.now))
+        self.blobs.append(blob)
+        return blob
+
+    def teardown(self) -> None:
+        """The contents are the same; then they go."""
+        names = [self.prefix + key for key in KEYS]
+        records = self.both(1, lambda side, _: list(side.read(names, now=self.now)))
+        loaded = self.both(0, lambda side, _: [side.load(self.prefix + run) for run in RUNS])
+        used = {stored.result.blob for stored in records[0] if stored and stored.result and stored.result.blob}
+        self.both(0, lambda side, _: {blob: list(side.get_chunks(blob)) for blob in used})
+        self._clear(names, [run.run_id for run in loaded[0] if run])
+
+    def _clear(self, names: list[str], known_runs: list[str]) -> None:
+        for side in (self.clients[0], self.model):
+            for record in side.read(names, now=1):
+                if record is not None:
+                    side.delete(record, now=1)
+            for run in known_runs:
+                side.delete_run(run)
+
+
+def _answer(call: Call, side: Backend, which: int) -> Any:
+    try:
+        return call(side, which)
+    except (ClaimLost, FingerprintMismatch) as exc:
+        return type(exc)
+
+
+def _pick(things: Sequence[T], pick: int) -> T:
+    """The newest for 0: what just happened is the most telling."""
+    return things[-1 - pick % len(things)]
+
+
+def _payload(result: bytes, _tx: Any) -> Payload:
+    return Payload(result)
+
+
+def _swept(side: Backend, now: int) -> int:
+    removed, more = 0, True
+    while more:
+        swept = side.sweep(now=now)
+        removed, more = removed + swept.records, swept.more
+    return removed
+
+
+def _listed(side: Backend, **filters: Any) -> dict[str, StoredRecord]:
+    found: dict[str, StoredRecord] = {}
+    cursor: str | None = None
+    while True:
+        page = side.scan(cursor=cursor, limit=2, **filters)
+        found |= {record.key: record for record in page.items}
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+class ModelClauses:
+    """The MODEL clause. `examples` says how many programs."""
+
+    examples: int | None = None
+
+    @clause("MODEL-1")
+    def test_model_1_lockstep(self, harness: Harness) -> None:
+        """Any program gets the same answers, and leaves the same contents, as on ``memory://``."""
+        clients, model, numbers = [harness.open() for _ in range(2)], connect(StoreURL("memory", "")), count()
+        given = settings(
+            max_examples=self.examples or EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            derandomize=self.examples is None or "CI" in os.environ,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        )
+        machine: Any = lambda: Lockstep(clients, model, next(numbers))  # noqa: E731  a factory, where a class is asked for
+        run_state_machine_as_test(machine, settings=given)
