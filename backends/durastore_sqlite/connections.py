@@ -1,7 +1,9 @@
 """Connections and transactions: one connection for each thread, one writer at a time, the commits of waiting threads in one.
 
-SQLite's own busy handler sleeps longer and longer, and starves some processes while others run: 8 writers made between 6 and
-17,554 steps in 6 s. A random pause of 0 to 2 ms between tries instead made 5,794 to 7,623, at 96 % of the throughput.
+SQLite's own busy handler sleeps longer and longer, so that some processes starve while others run: of 8 processes that wrote
+for 3 s, the luckiest made 12,180 writes and the four unluckiest one each. Here a waiter sleeps a random 0 to 4 ms between tries,
+however long it has waited: 482 to 634 steps of two writes each. (0 to 2 ms reached four fifths of that, 0 to 0.5 ms two fifths:
+failed tries take the processor from the one who has the lock. 2 cores, `python -m tests.bench.scale`.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from durastore.errors import ConfigError
 __all__ = ["Connections", "is_busy"]
 
 T = TypeVar("T")
-_PAUSE_MAX = 0.002
+_PAUSE_MAX = 0.004
 """Seconds, at most, between two tries to get the write lock."""
 _BATCH_MAX = 256
 """Writes of waiting threads that go into one transaction."""
