@@ -1,0 +1,5 @@
+"""``python -m durastore.cli``."""
+
+from durastore.cli import main
+
+main()
