@@ -104,6 +104,7 @@ else:  # Python 3.10 has no generic named tuples; subscripting is for type check
         value: Any
         status: Status
 
+        @classmethod
         def __class_getitem__(cls, _item):  # noqa: ANN001, ANN204
             return cls
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -72,7 +73,7 @@ def _dynamodb(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    table = "durastore-floor"
+    table = f"durastore-floor-{time.time_ns()}"
     client.create_table(
         TableName=table,
         KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
@@ -107,7 +108,7 @@ def _firestore(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]
     parts = urlsplit(url)
     os.environ["FIRESTORE_EMULATOR_HOST"] = parse_qs(parts.query)["emulator_host"][0]
     client = firestore.Client(project=parts.netloc, credentials=AnonymousCredentials())
-    collection = client.collection("durastore-floor")
+    collection = client.collection(f"durastore-floor-{time.time_ns()}")
     numbers = itertools.count()
 
     def write() -> None:
