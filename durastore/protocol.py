@@ -105,7 +105,7 @@ else:  # Python 3.10 has no generic named tuples; subscripting is for type check
         status: Status
 
         @classmethod
-        def __class_getitem__(cls, _item):  # noqa: ANN001, ANN204
+        def __class_getitem__(cls, _item):  # noqa: ANN001, ANN206
             return cls
 
 
