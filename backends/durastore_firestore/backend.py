@@ -7,10 +7,15 @@ faster), the documents are read, `durastore.rules` decides, and what it says is 
 that read. So a pause anywhere overwrites nothing, and nobody waits for a lock: contended read-then-write transactions take 2 to
 4 s each on the emulator, conditional commits milliseconds.
 
-**Read first or create first.** A claim that creates first costs 1 RPC on a new key and 2 on a known one; one that reads first
-costs 2 and 1. Each run remembers how its last claim went: new keys are created first, and after an answer that found a record
-the next claim reads first, as does the first claim of a run that was loaded and has progress. So a replay pays at most one RPC
-more where it begins, and one where it ends.
+**Read first or create first.** Medians on the emulator (a `create()` of the official client takes 0.92 ms)::
+
+                      new key            known key
+    create first      1 RPC, 0.77 ms     2 RPCs, 1.45 ms
+    read first        2 RPCs, 1.36 ms    1 RPC, 0.64 ms
+
+So each run remembers how its last claim went. New keys are created first; after an answer that found a record the next claim
+reads first, as does the first claim of a run that was loaded and has progress. A replay pays one RPC more where it ends, and
+at most one where it begins.
 
 **Time** is `update_time` and `read_time` of the answers (see `documents`). **Progress**: a run's document takes about one
 sustained write per second. `commit` writes it with the result, always, since both land together or not at all; who makes more

@@ -10,7 +10,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Ref
 
 from durastore.contract import Finding
 from durastore.errors import ConfigError, DurastoreError, PayloadError, SchemaError, StoreUnavailable
-from durastore_firestore import listing
+from durastore_firestore import listing, wire
 from durastore_firestore.documents import Names
 from durastore_firestore.rpc import Rpc
 from durastore_firestore.target import Target
@@ -29,6 +29,8 @@ _PASSING = frozenset(
         _Code.UNKNOWN,
     }
 )
+_NEVER = 1
+"""A version that no document has: a write on this condition changes nothing, but needs the right to write."""
 _LOGIN = (
     "run: gcloud auth application-default login, or give the service account's key in GOOGLE_APPLICATION_CREDENTIALS"
 )
@@ -132,7 +134,7 @@ def _index_commands(target: Target) -> list[str]:
 
 
 def check(target: Target, names: Names, rpc: Rpc) -> Sequence[Finding]:
-    """Where the database is, whether it can be read, and whether listings by prefix have their indexes."""
+    """Where the database is, whether we may read and write it, and whether listings by prefix have their indexes."""
     where = f"emulator at {target.emulator_host}" if target.emulator_host else "Google Cloud"
     findings = [
         Finding("database", ok=True, detail=f"{target.path} on {where}"),
@@ -140,6 +142,7 @@ def check(target: Target, names: Names, rpc: Rpc) -> Sequence[Finding]:
     ]
     if not findings[-1].ok:
         return findings
+    findings.append(_finding("write", "writable", target, lambda: rpc.lands([wire.delete(names.run(""), _NEVER)])))
     return [*findings, *(_index(fields, target, names, rpc) for fields in listing.INDEXES["records"])]
 
 

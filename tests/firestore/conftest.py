@@ -53,7 +53,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(f"not run: {message}")
     log = tmp_path_factory.mktemp("emulator") / "log"
     port = _free_port()
-    memory = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    memory = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     command = ["java", *memory, "-cp", str(jar), MAIN, "--host=127.0.0.1", f"--port={port}"]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:

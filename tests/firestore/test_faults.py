@@ -120,8 +120,23 @@ def test_check(backend: FirestoreBackend) -> None:
     """`doctor` sees the database and the indexes; on an emulator all is well."""
     findings = backend.check()
     assert all(finding.ok for finding in findings)
-    assert [finding.name for finding in findings] == ["database", "read", "index run_id + key", "index state + key"]
+    assert [finding.name for finding in findings] == [
+        "database",
+        "read",
+        "write",
+        "index run_id + key",
+        "index state + key",
+    ]
     backend.setup()
+
+
+def test_check_sees_a_right_to_read_alone(backend: FirestoreBackend, tap: Wiretap) -> None:
+    """An account that may not write is found out without writing, and the role to give is named."""
+    tap.refuse(Code.PERMISSION_DENIED)
+    (denied,) = [finding for finding in backend.check() if not finding.ok]
+    assert denied.name == "write"
+    assert "roles/datastore.user" in denied.advice
+    assert not backend.scan_runs().items
 
 
 def test_check_says_what_is_missing(url: str) -> None:
