@@ -109,21 +109,23 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=LEGEND)
+EPILOG = f"""\b
+The store is a URL, by --url or $DURASTORE_URL:
+  sqlite:///jobs.db   postgresql://user@host/db   mysql://user@host/db
+  cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB
+  firestore://PROJECT/DATABASE   dynamodb://TABLE?region=REGION
+
+\b
+Example:
+  durastore map inputs.txt --run r1 -- ./slow.sh {{}}
+
+{LEGEND}"""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def cli() -> None:
-    """Keeps long-running jobs alive: progress and results live in a store outside, and nothing that is done is repeated.
-
-    \b
-    The store is a URL, by --url or $DURASTORE_URL:
-      sqlite:///jobs.db   postgresql://user@host/db   mysql://user@host/db
-      cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB
-      firestore://PROJECT/DATABASE   dynamodb://TABLE?region=REGION
-
-    \b
-    Example:
-      durastore map inputs.txt --run r1 -- ./slow.sh {}
-    """
+    """Keeps long-running jobs alive: progress and results live in a store outside, and nothing that is done is repeated."""
 
 
 def main() -> None:

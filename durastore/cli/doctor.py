@@ -8,7 +8,7 @@ import click
 
 from durastore.cli.escaping import visible
 from durastore.cli.exits import Exit
-from durastore.cli.options import as_json, on_store, to_look
+from durastore.cli.options import as_json, example, on_store, to_look
 from durastore.cli.printing import json_line
 from durastore.contract import Finding
 from durastore.errors import DurastoreError
@@ -16,17 +16,13 @@ from durastore.errors import DurastoreError
 __all__ = ["doctor"]
 
 
-@click.command()
+@click.command(epilog=example("durastore doctor --url sqlite:///jobs.db"))
 @on_store
 @as_json
 def doctor(url: str | None, *, as_json: bool) -> None:
     """Check reach, latency, clocks, rights, schema and settings of a store. Changes nothing.
 
     Every finding that is not well comes with what to do. Exit code 1 when there is one.
-
-    \b
-    Example:
-      durastore doctor --url sqlite:///jobs.db
     """
     findings = _examine(url)
     well = all(finding.ok for finding in findings)

@@ -12,7 +12,7 @@ __all__ = ["LEGEND", "Exit", "Interrupted", "code_of", "complain", "tell"]
 
 
 class Exit(IntEnum):
-    """What the shell gets. ``once`` returns its command's own code instead, whatever that is, and durastore's for its own errors."""
+    """What the shell gets. ``once`` returns its command's own code, whatever that is, and these for durastore's own errors."""
 
     OK = 0
     FAILED = 1

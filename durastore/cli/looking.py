@@ -11,7 +11,7 @@ import click
 
 from durastore import keys
 from durastore.cli.exits import Exit, complain
-from durastore.cli.options import as_json, on_store, to_look
+from durastore.cli.options import as_json, example, on_store, to_look
 from durastore.cli.printing import age, brief, fields, json_line, listing, moment
 from durastore.contract import RecordState
 from durastore.errors import PayloadError
@@ -25,17 +25,13 @@ STUCK_MAX = 20
 """Keys in doubt or claimed that `show` names."""
 
 
-@click.command()
+@click.command(epilog=example("durastore runs --url sqlite:///jobs.db"))
 @on_store
 @as_json
 def runs(url: str | None, *, as_json: bool) -> None:
     """List the runs: how many steps are done, and when they last moved.
 
     With --json, one JSON document a line. In no promised order.
-
-    \b
-    Example:
-      durastore runs --url sqlite:///jobs.db
     """
     with to_look(url) as store:
         rows = (_run_row(run) for run in store.runs())
@@ -51,7 +47,7 @@ def _run_row(run: Progress) -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.command(epilog=example("durastore show r1 --json"))
 @click.argument("run_id", metavar="RUN")
 @on_store
 @as_json
@@ -59,10 +55,6 @@ def show(url: str | None, run_id: str, *, as_json: bool) -> None:
     """Show one run: its progress and state, how many of its keys are in which state, and those that are not done.
 
     Exit code 1 when there is neither progress nor a key of that run.
-
-    \b
-    Example:
-      durastore show r1 --json
     """
     with to_look(url) as store:
         found = _overview(store, run_id)
@@ -78,7 +70,7 @@ def show(url: str | None, run_id: str, *, as_json: bool) -> None:
 def _overview(store: Store, run_id: str) -> dict[str, Any] | None:
     stored = _progress(store, run_id)
     counts: Counter[str] = Counter()
-    stuck = []
+    stuck: list[dict[str, Any]] = []
     for record in store.records(run_id=run_id):
         counts[record.state] += 1
         if record.state != "committed" and len(stuck) < STUCK_MAX:
@@ -118,9 +110,11 @@ def _print_overview(found: dict[str, Any]) -> None:
         listing(found["unfinished"], COLUMNS, as_json=False)
 
 
-@click.command()
+@click.command(epilog=example("durastore claims --in-doubt", "durastore claims --run r1 --state all --json"))
 @click.option("--in-doubt", is_flag=True, help="Only keys in doubt.")
-@click.option("--state", "states", multiple=True, type=click.Choice([*STATES, "all"]), help="Keys in this state. Repeatable.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice([*STATES, "all"]), help="Keys in this state. Repeatable."
+)
 @click.option("--run", "run_id", metavar="RUN", help="Only keys of this run.")
 @click.option("--prefix", default="", metavar="TEXT", help="Only keys that begin so.")
 @on_store
@@ -131,11 +125,6 @@ def claims(
     """List keys that are claimed (somebody is at work) or in doubt (nobody knows whether the effect happened).
 
     --state lists keys in other states too. With --json, one JSON document a line. In no promised order.
-
-    \b
-    Example:
-      durastore claims --in-doubt
-      durastore claims --run r1 --state all --json
     """
     if in_doubt and states:
         raise click.UsageError("--in-doubt and --state exclude each other")
@@ -173,7 +162,7 @@ def _claim_row(record: Record) -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.command(epilog=example("durastore record charge:order-17 --json"))
 @click.argument("key")
 @on_store
 @as_json
@@ -181,10 +170,6 @@ def record(url: str | None, key: str, *, as_json: bool) -> None:
     """Show one key: its state, who holds or held it, and its result.
 
     With --json the result is exact. Exit code 1 when there is no such key.
-
-    \b
-    Example:
-      durastore record charge:order-17 --json
     """
     with to_look(url) as store:
         found = store.record(key)

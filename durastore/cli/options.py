@@ -11,47 +11,44 @@ from typing import Any, TypeVar
 import click
 
 from durastore import urls
-from durastore.cli.exits import tell
+from durastore.cli.exits import LEGEND, tell
 from durastore.store import Store
 from durastore.store import open as open_store
 
-__all__ = ["SECONDS", "Seconds", "as_json", "on_store", "to_look", "to_work"]
+__all__ = ["as_json", "duration", "example", "on_store", "to_look", "to_work"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FALLBACK_URL = "sqlite:///durastore.db"
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Seconds(click.ParamType):
-    """A duration: seconds, or a number with ms, s, m, h or d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d|)", value.strip())
-        if match is None:
-            self.fail(f"{value!r} is no duration; write 30, 1.5s, 500ms, 15m, 12h or 7d", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
-
-
-SECONDS = Seconds()
+def duration(value: str | float) -> float:
+    """Seconds, from a number or one with ms, s, m, h or d. Raises `click.BadParameter`."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d|)", str(value).strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no duration; write 30, 1.5s, 500ms, 15m, 12h or 7d")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def on_store(command: F) -> F:
     """``--url`` and ``--debug``."""
     url = click.option(
-        "--url", metavar="URL", help="The store. Default: $DURASTORE_URL, else sqlite:///durastore.db in this directory."
+        "--url",
+        metavar="URL",
+        help="The store. Default: $DURASTORE_URL, else sqlite:///durastore.db in this directory.",
     )
-    debug = click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show tracebacks."
-    )
+    debug = click.option("--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show tracebacks.")
     return url(debug(command))
 
 
 def _remember_debug(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     ctx.meta["durastore.debug"] = wanted
+
+
+def example(*lines: str, legend: bool = False) -> str:
+    """A command's epilog: examples, and with `legend` the exit codes."""
+    shown = "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{shown}\n\n{LEGEND}" if legend else shown
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs on stdout.")

@@ -10,7 +10,7 @@ import click
 
 from durastore.cli.exits import Exit, complain, tell
 from durastore.cli.looking import record_fields
-from durastore.cli.options import as_json, on_store, to_look
+from durastore.cli.options import as_json, example, on_store, to_look
 from durastore.cli.printing import json_line
 from durastore.errors import ConfigError
 
@@ -19,7 +19,11 @@ __all__ = ["forget", "init", "resolve", "sweep"]
 force_live = click.option("--force", is_flag=True, help="Even when its holder is alive.")
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "durastore resolve charge:order-17 --result '{\"charged\": 4200}'", "durastore resolve charge:order-17 --retry"
+    )
+)
 @click.argument("key")
 @click.option("--result", metavar="JSON", help="It did happen, and this came of it. '-' reads stdin.")
 @click.option("--retry", is_flag=True, help="It did not happen: the next caller runs it.")
@@ -30,11 +34,6 @@ def resolve(url: str | None, key: str, result: str | None, *, retry: bool, force
     """Settle a key that is in doubt. Its former holder has lost its claim, should it wake.
 
     For a key of `once` or `map`, give the result as {"exit_code": 0, "stdout": "…", "stderr": "…"}.
-
-    \b
-    Example:
-      durastore resolve charge:order-17 --result '{"charged": 4200}'
-      durastore resolve charge:order-17 --retry
     """
     if (result is None) is not retry:
         raise click.UsageError("give either --result JSON (it did happen) or --retry (it did not)")
@@ -55,24 +54,17 @@ def _parsed(text: str) -> Any:
         raise ConfigError(f"--result is not JSON: {exc}; a text needs its quotes, as in --result '\"done\"'") from None
 
 
-@click.command()
+@click.command(epilog=example("durastore forget charge:order-17", "durastore forget --run r1"))
 @click.argument("key", required=False)
 @click.option("--run", "run_id", metavar="RUN", help="A run instead: its progress and all its keys.")
 @force_live
 @click.option("--yes", is_flag=True, help="Do not ask before a run is forgotten.")
 @on_store
 @as_json
-def forget(
-    url: str | None, key: str | None, run_id: str | None, *, force: bool, yes: bool, as_json: bool
-) -> None:
+def forget(url: str | None, key: str | None, run_id: str | None, *, force: bool, yes: bool, as_json: bool) -> None:
     """Remove a key or a run, so that it counts as never seen. Its effects would run again.
 
     Asks before it forgets a run, on a terminal. Exit code 1 when there was no such key.
-
-    \b
-    Example:
-      durastore forget charge:order-17
-      durastore forget --run r1
     """
     if (key is None) is (run_id is None):
         raise click.UsageError("give either a KEY or --run RUN")
@@ -100,16 +92,11 @@ def _confirm(run_id: str, *, yes: bool) -> None:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-@click.command()
+@click.command(epilog=example("durastore sweep --url sqlite:///jobs.db"))
 @on_store
 @as_json
 def sweep(url: str | None, *, as_json: bool) -> None:
-    """Remove records past their retention, and chunks that nothing points to. Safe at any time, also under load.
-
-    \b
-    Example:
-      durastore sweep --url sqlite:///jobs.db
-    """
+    """Remove records past their retention, and chunks that nothing points to. Safe at any time, also under load."""
     with to_look(url) as store:
         swept = store.sweep()
     if as_json:
@@ -118,16 +105,11 @@ def sweep(url: str | None, *, as_json: bool) -> None:
         tell(f"removed {swept.records} records past retention and {swept.chunks} orphaned payloads")
 
 
-@click.command()
+@click.command(epilog=example("durastore init --url postgresql://user@host/db"))
 @on_store
 @as_json
 def init(url: str | None, *, as_json: bool) -> None:
-    """Create what a store needs, or migrate what is old. Safe to repeat, by any number of processes at once.
-
-    \b
-    Example:
-      durastore init --url postgresql://user@host/db
-    """
+    """Create what a store needs, or migrate what is old. Safe to repeat, by any number of processes at once."""
     with to_look(url) as store:
         store.setup()
         name = store.url
