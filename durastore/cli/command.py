@@ -14,6 +14,7 @@ from durastore.checkpoint import Checkpoint
 from durastore.claims import Claim, current
 from durastore.cli.escaping import visible
 from durastore.cli.exits import Exit, Interrupted
+from durastore.cli.guarding import Guard
 from durastore.cli.process import Ended, Sink, run
 from durastore.cli.results import Result
 from durastore.cli.stopping import Stopper
@@ -40,6 +41,7 @@ class Command:
 
     ckpt: Checkpoint
     stop: Stopper
+    guard: Guard
     on_failure: OnFailure
     sinks: tuple[Sink | None, Sink | None] = (None, None)
     """Get output and errors as they come."""
@@ -56,9 +58,17 @@ class Command:
         if self.stop.asked:
             self._give_back(claim, "interrupted before the command began")
             self.stop.check()
-        self.stop.start_guard()
+        self.guard.start()
         try:
-            ended = run(argv, claim=claim, env=environment(claim), stop=self.stop, stdin=stdin, sinks=self.sinks)
+            ended = run(
+                argv,
+                claim=claim,
+                env=environment(claim),
+                stop=self.stop,
+                guard=self.guard,
+                stdin=stdin,
+                sinks=self.sinks,
+            )
         except (OSError, ValueError) as exc:
             failed = _not_started(argv, exc)
             self._give_back(claim, str(failed))

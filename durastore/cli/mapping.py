@@ -16,9 +16,10 @@ from durastore.agent import run_agent
 from durastore.checkpoint import Checkpoint
 from durastore.cli.command import Command, CommandFailed
 from durastore.cli.exits import Exit, Interrupted, code_of, complain, tell
+from durastore.cli.guarding import Guard
 from durastore.cli.lines import FileLines, Lines, opened
 from durastore.cli.notices import show_notices
-from durastore.cli.options import as_json, example, on_store, to_work
+from durastore.cli.options import as_json, chosen, example, on_store, to_work
 from durastore.cli.output import check_writable, write_results
 from durastore.cli.printing import json_line
 from durastore.cli.reporting import Report, report
@@ -106,10 +107,11 @@ def map_lines(
             raise click.UsageError("--output with --key content needs a file, not a stream")
         check_writable(output)
     began = time.monotonic()
-    with Stopper(patient=True) as stop, opened(input_path) as lines, to_work(url) as store:
+    url = chosen(url)
+    with Stopper(patient=True) as stop, opened(input_path) as lines, to_work(url) as store, Guard(url) as guard:
         show_notices()
         ckpt = terms.checkpoint(store, run_id or _default_run(input_path, lines, command))
-        job = Job(ckpt, stop, terms, lines, command, key_by=key_by, keep_going=keep_going)
+        job = Job(ckpt, stop, guard, terms, lines, command, key_by=key_by, keep_going=keep_going)
         job.prepare()
         with report(job.total, quiet=quiet) as job.report:
             job.shows_output = output is None and not as_json
@@ -138,6 +140,7 @@ class Job:
 
     ckpt: Checkpoint
     stop: Stopper
+    guard: Guard
     terms: Terms
     lines: Lines
     argv: tuple[str, ...]
@@ -172,7 +175,7 @@ class Job:
                 f"run {self.ckpt.run_id!r} has done {self.start} steps, and the input has only {self.total} lines: it is not "
                 f"the same input. Use another --run, or `durastore forget --run`"
             )
-        self._command = Command(self.ckpt, self.stop, self.terms.on_failure, ended=self._show)
+        self._command = Command(self.ckpt, self.stop, self.guard, self.terms.on_failure, ended=self._show)
 
     def run(self, concurrency: int, save_every: int) -> int:
         """Run all steps; returns the exit code."""

@@ -8,8 +8,9 @@ import click
 
 from durastore.cli.command import Command, CommandFailed
 from durastore.cli.exits import complain
+from durastore.cli.guarding import Guard
 from durastore.cli.notices import show_notices
-from durastore.cli.options import as_json, example, on_store, to_work
+from durastore.cli.options import as_json, chosen, example, on_store, to_work
 from durastore.cli.passing import own_streams
 from durastore.cli.printing import json_line
 from durastore.cli.results import Result
@@ -59,11 +60,12 @@ def once(
     terms = Terms.of(**given)
     if terms.supersede and run_id is None:
         raise click.UsageError("--supersede takes over the claims of one run: say which with --run")
-    with Stopper() as stop, to_work(url) as store:
+    url = chosen(url)
+    with Stopper() as stop, to_work(url) as store, Guard(url) as guard:
         show_notices()
         ckpt = terms.checkpoint(store, run_id or DEFAULT_RUN)
         out, err = own_streams()
-        effect = Command(ckpt, stop, terms.on_failure, (None if as_json else out, err))
+        effect = Command(ckpt, stop, guard, terms.on_failure, (None if as_json else out, err))
 
         def run() -> dict[str, Any]:
             stop.held = True

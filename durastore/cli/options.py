@@ -15,7 +15,7 @@ from durastore.cli.exits import LEGEND, tell
 from durastore.store import Store
 from durastore.store import open as open_store
 
-__all__ = ["as_json", "duration", "example", "on_store", "to_look", "to_work"]
+__all__ = ["as_json", "chosen", "duration", "example", "on_store", "to_look", "to_work"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FALLBACK_URL = "sqlite:///durastore.db"
@@ -55,19 +55,20 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for p
 """``--json``."""
 
 
-def to_work(url: str | None) -> Store:
+def to_work(url: str) -> Store:
     """A store to run things in: set up when it is a file of one's own."""
-    return open_store(_chosen(url))
+    return open_store(url)
 
 
 def to_look(url: str | None) -> Store:
     """A store to look at or repair: nothing is created or migrated, whatever the URL says."""
-    parsed = replace(urls.parse(_chosen(url)), create=False)
+    parsed = replace(urls.parse(chosen(url)), create=False)
     return Store(urls.connect(parsed), url=str(parsed))
 
 
-def _chosen(url: str | None) -> str:
-    chosen = url or os.environ.get("DURASTORE_URL")
-    if not chosen:
+def chosen(url: str | None) -> str:
+    """The URL that was given, or what stands in for it; a fallback is told."""
+    found = url or os.environ.get("DURASTORE_URL")
+    if not found:
         tell(f"using {FALLBACK_URL} (no --url, no $DURASTORE_URL)")
-    return chosen or FALLBACK_URL
+    return found or FALLBACK_URL

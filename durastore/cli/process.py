@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO
 
 from durastore.claims import Claim
+from durastore.cli.guarding import Guard
 from durastore.cli.results import Result
 from durastore.cli.stopping import Child, Stopper
 from durastore.errors import ClaimLost
@@ -46,6 +47,7 @@ def run(
     claim: Claim,
     env: Mapping[str, str],
     stop: Stopper,
+    guard: Guard,
     stdin: bytes | None = None,
     sinks: tuple[Sink | None, Sink | None] = (None, None),
 ) -> Ended:
@@ -64,7 +66,7 @@ def run(
         start_new_session=group,
     )
     child = Child(process, group=group)
-    with stop.watching(child), process:
+    with stop.watching(child), guard.watching(child, claim), process:
         try:
             return _Watch(child, claim, sinks).until_end(stdin)
         except BaseException:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -55,7 +53,6 @@ class Stopper:
         self._level = 0
         self._children: dict[int, Child] = {}
         self._before: dict[int, Any] = {}
-        self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stopper:
         for name in _NAMES:
@@ -68,10 +65,6 @@ class Stopper:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._guard is not None and self._guard.stdin is not None:
-            with suppress(OSError):
-                self._guard.stdin.close()
-            self._guard.wait()
 
     @property
     def asked(self) -> bool:
@@ -85,34 +78,14 @@ class Stopper:
 
     @contextmanager
     def watching(self, child: Child) -> Iterator[None]:
-        """Pass signals on to a command while it runs, and let it die with this process."""
+        """Pass signals on to a command while it runs."""
         self._children[child.process.pid] = child
-        self._tell_guard(b"+%d\n" % child.target)
         if self._order() is not None:  # it came while the command started
             self._send(child)
         try:
             yield
         finally:
             del self._children[child.process.pid]
-            self._tell_guard(b"-%d\n" % child.target)
-
-    def start_guard(self) -> None:
-        """Start the process that kills our commands should we be killed."""
-        if self._guard is None:
-            script = Path(__file__).with_name("guard.py")
-            self._guard = subprocess.Popen(  # noqa: S603  our own script
-                [sys.executable, "-I", "-S", str(script)],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def _tell_guard(self, line: bytes) -> None:
-        if self._guard is not None and self._guard.stdin is not None:
-            with suppress(OSError):
-                self._guard.stdin.write(line)
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
         self.signum = self.signum or signum
