@@ -8,11 +8,12 @@ from typing import Any
 
 from durastore.errors import InvalidKey
 
-__all__ = ["KEY_BYTES_MAX", "checked", "content_key", "digest", "step_key"]
+__all__ = ["KEY_BYTES_MAX", "after_prefix", "checked", "content_key", "digest", "step_key"]
 
 KEY_BYTES_MAX = 1024
 """Bytes of UTF-8 that a key or run id may have, on every store."""
 _VERSION = b"durastore-content-1"
+_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
 
 
 def checked(name: str, what: str = "key") -> str:
@@ -66,6 +67,16 @@ def step_key(run_id: str, step: int) -> str:
     """The default key of a run's step: ``RUN:step:N``, the run id hashed when the key would be too long."""
     key = f"{run_id}:step:{step}"
     return key if len(key.encode()) <= KEY_BYTES_MAX else f"{digest(run_id)}:step:{step}"
+
+
+def after_prefix(prefix: str) -> str:
+    """The first string after all that begin with `prefix`, in the order of code points, which is that of UTF-8's bytes."""
+    while prefix:
+        last = ord(prefix[-1])
+        prefix = prefix[:-1]
+        if last < _LAST:
+            return prefix + chr(_AFTER_SURROGATES if last == _BEFORE_SURROGATES else last + 1)
+    return chr(_LAST) * (KEY_BYTES_MAX // 4 + 1)  # longer than any key
 
 
 def _tagged(tag: bytes, content: bytes) -> bytes:

@@ -33,6 +33,7 @@ __all__ = [
     "commit",
     "committed",
     "grant_of",
+    "held",
     "is_absent",
     "lost",
     "matches",
@@ -91,9 +92,9 @@ def claim(record: StoredRecord | None, request: ClaimRequest, now: int) -> tuple
     if record.state == "committed":
         return committed(record), None
     if not _is_free(record, request, now):
-        return _held(record, now), None
+        return held(record, now), None
     if not request.takeover:
-        return replace(_held(record, now), in_doubt=True), None
+        return replace(held(record, now), in_doubt=True), None
     return _granted(record, request, now, took_over=TookOver(record.owner, record.token, record.attempt, record.error))
 
 
@@ -101,7 +102,7 @@ def _same_nonce(record: StoredRecord, now: int) -> Answer:
     """CLAIM-5: the answer to a copy of the request that was granted, which may come long after."""
     if record.state == "claimed":
         return Granted(grant_of(record), took_over(record))
-    return committed(record) if record.state == "committed" else _held(record, now)
+    return committed(record) if record.state == "committed" else held(record, now)
 
 
 def _is_free(record: StoredRecord, request: ClaimRequest, now: int) -> bool:
@@ -152,7 +153,8 @@ def took_over(record: StoredRecord) -> TookOver | None:
     return TookOver(record.taken_from, record.token - 1, record.attempt - 1, record.error)
 
 
-def _held(record: StoredRecord, now: int) -> Held:
+def held(record: StoredRecord, now: int) -> Held:
+    """The answer to whoever may not have a key now."""
     left = None if record.expires_at is None else max(0, record.expires_at - now)
     return Held(
         owner=record.owner,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,17 @@ from durastore.contract import (
     Swept,
 )
 from durastore.errors import ConfigError, DurastoreError, FingerprintMismatch
+from durastore.keys import after_prefix
+from durastore.sqlfiles import statements
 from durastore_sqlite import faults, schema
 from durastore_sqlite.connections import Connections
-from durastore_sqlite.statements import statements
 
 __all__ = ["SQLiteBackend"]
 
-_AFTER_ALL_KEYS = "\U0010ffff" * 257
-"""Greater than every key: those have at most 1,024 bytes, which are 256 of the greatest characters."""
+
+@cache
+def _statements() -> dict[str, str]:
+    return statements("durastore_sqlite", "statements.sql")
 
 
 class SQLiteBackend:
@@ -48,7 +52,7 @@ class SQLiteBackend:
     def __init__(self, path: Path, namespace: str, busy_timeout: float = 5.0) -> None:
         self._namespace = namespace
         self._connections = Connections(path, busy_timeout)
-        self._sql = statements()
+        self._sql = _statements()
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
         record = self._connections.read(lambda connection: self._record(connection, request.key))
@@ -206,7 +210,7 @@ class SQLiteBackend:
         now: int | None = None,
     ) -> Page[StoredRecord]:
         first = prefix if cursor is None else cursor + "\0"
-        bounds: tuple[Any, ...] = (self._namespace, first, _after(prefix))
+        bounds: tuple[Any, ...] = (self._namespace, first, after_prefix(prefix))
         name = "records" if state in (None, "committed") else "open_records"
         if run_id is not None:
             name, bounds = "records_of_run", (*bounds, run_id)
@@ -357,13 +361,3 @@ def _run_of(row: tuple[Any, ...]) -> StoredProgress:
 
 def _time(now: int | None) -> int:
     return time.time_ns() // 1000 if now is None else now
-
-
-def _after(prefix: str) -> str:
-    """The first string after all that begin with `prefix`, in the order of code points (which is that of UTF-8)."""
-    while prefix:
-        last = ord(prefix[-1])
-        prefix = prefix[:-1]
-        if last < 0x10FFFF:  # noqa: PLR2004  the last code point
-            return prefix + chr(0xE000 if last == 0xD7FF else last + 1)  # noqa: PLR2004  no surrogates
-    return _AFTER_ALL_KEYS

@@ -7,12 +7,13 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 from durastore.contract import Finding
 from durastore.errors import SchemaError
+from durastore.sqlfiles import migrations
 from durastore_sqlite.connections import Connections
-from durastore_sqlite.statements import migrations
 
 __all__ = ["check", "migrate"]
 
@@ -24,7 +25,7 @@ _FREE_MIN = 64 * 1024 * 1024
 
 def migrate(connections: Connections) -> None:
     """Create the file and bring the schema up to date. A file that is current is only read."""
-    newest = migrations()[-1][0]
+    newest = _migrations()[-1][0]
     if connections.path.exists() and _version(connections.get()) == newest:
         return
     with closing(connections.open("rwc")) as connection:
@@ -45,23 +46,17 @@ def _apply(connection: sqlite3.Connection, newest: int) -> None:
         raise SchemaError(
             f"the file has durastore's schema {version}, this durastore knows {newest}: upgrade durastore"
         )
-    for number, script in migrations():
+    for number, script in _migrations():
         if number > version:
-            for statement in _statements(script):
+            for statement in script:
                 connection.execute(statement)
     connection.execute("DELETE FROM durastore_schema")
     connection.execute("INSERT INTO durastore_schema VALUES (?)", (newest,))
 
 
-def _statements(script: str) -> list[str]:
-    """The single statements of a script; `executescript` would commit the transaction."""
-    found, part = [], ""
-    for line in script.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found
+@cache
+def _migrations() -> list[tuple[int, list[str]]]:
+    return migrations("durastore_sqlite", "migrations")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -78,7 +73,7 @@ def _version(connection: sqlite3.Connection) -> int:
 def check(connections: Connections) -> Sequence[Finding]:
     """Look at schema, settings, integrity and disk. Changes nothing."""
     connection = connections.get()
-    newest = migrations()[-1][0]
+    newest = _migrations()[-1][0]
     version = _version(connection)
     journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
     damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

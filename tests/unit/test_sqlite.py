@@ -18,9 +18,10 @@ import pytest
 
 import durastore
 from durastore.contract import ClaimRequest, Granted, Payload
+from durastore.keys import after_prefix
 from durastore_sqlite import SQLiteBackend
-from durastore_sqlite.backend import _after
-from durastore_sqlite.statements import migrations, statements
+from durastore_sqlite.backend import _statements as statements
+from durastore_sqlite.schema import _migrations as migrations
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -147,10 +148,10 @@ def test_group_commit(store: durastore.Store) -> None:
 
 def test_prefix_bounds() -> None:
     """The first string after all with a prefix, without surrogates and at the end of the alphabet."""
-    assert _after("a") == "b"
-    assert _after("a\ud7ff") == "a\ue000"
-    assert _after("a\U0010ffff") == "b"
-    assert _after("") == _after("\U0010ffff") == "\U0010ffff" * 257
+    assert after_prefix("a") == "b"
+    assert after_prefix("a\ud7ff") == "a\ue000"
+    assert after_prefix("a\U0010ffff") == "b"
+    assert after_prefix("") == after_prefix("\U0010ffff") == "\U0010ffff" * 257
 
 
 # Files
