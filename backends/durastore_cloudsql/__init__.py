@@ -1,0 +1,67 @@
+"""PostgreSQL and MySQL, on any server or on Cloud SQL: row locks at READ COMMITTED, the server's clock.
+
+``postgresql://USER@HOST/DB`` (psycopg 3) and ``mysql://USER@HOST/DB`` (PyMySQL: pure Python, it installs everywhere, and
+Google's connector speaks through it) reach any server. ``cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB`` and
+``cloudsql+mysql://…`` go through the Cloud SQL Python Connector, by IAM login unless the URL has a password.
+
+Options: ``schema`` (PostgreSQL), ``table_prefix``, ``pool_size`` (connections of each kind, default 10), ``pool_timeout`` (seconds
+to wait for one, default 10), ``iam``, ``ip_type`` (public, private, psc); ``creator`` (a function that returns a connection of the
+driver; not in a URL).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from durastore.contract import Backend
+from durastore.urls import StoreURL, boolean, choice, integer, seconds, text
+from durastore_cloudsql.pool import Pool
+from durastore_cloudsql.tables import Tables
+from durastore_cloudsql.targets import target
+
+__all__ = ["connect"]
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+
+
+def connect(url: StoreURL) -> Backend:
+    """The backend for a URL of one of the four schemes."""
+    options = url.read(
+        schema=text,
+        table_prefix=text,
+        pool_size=_size,
+        pool_timeout=seconds,
+        iam=boolean,
+        ip_type=choice("public", "private", "psc"),
+        creator=_function,
+    )
+    kind = url.scheme.rpartition("+")[2]
+    reached = target(url, options)
+    pool = Pool(
+        _DRIVERS[kind],
+        reached.connect,
+        size=options.get("pool_size", 10),
+        timeout=options.get("pool_timeout", 10.0),
+        closer=reached.close,
+    )
+    tables = Tables(options.get("table_prefix", "durastore_"), options.get("schema"))
+    if kind == "postgresql":
+        from durastore_cloudsql.postgresql import PostgreSQLBackend
+
+        return PostgreSQLBackend(pool, tables, url.namespace, url.scheme)
+    from durastore_cloudsql.mysql import MySQLBackend
+
+    return MySQLBackend(pool, tables, url.namespace, url.scheme)
+
+
+def _size(value: Any) -> int:
+    size = integer(value)
+    if size < 1:
+        raise ValueError(f"expected 1 or more, not {size}")
+    return size
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError("expected a function that returns a connection of the driver")
+    return value

@@ -19,7 +19,7 @@ def floor(url: str, prefix: str = "") -> tuple[Write, Write, Callable[[], None]]
 
     `prefix` keeps the keys of several processes apart.
     """
-    scheme = url.partition("://")[0]
+    scheme, prefix = url.partition("://")[0], prefix or f"{time.time_ns()}-"
     return {"sqlite": _sqlite, "postgresql": _postgresql, "dynamodb": _dynamodb, "firestore": _firestore}[scheme](
         url, prefix
     )

@@ -1,0 +1,53 @@
+"""Rows as the contract's dataclasses, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from durastore.contract import ClaimRequest, Payload, StoredProgress, StoredRecord
+
+__all__ = ["COLUMNS", "progress_values", "record_of", "request_values", "run_of"]
+
+COLUMNS = (
+    "key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, error, result, blob, "
+    "retain_until, taken_from, created_at, updated_at"
+)
+Row = Sequence[Any]
+
+
+def record_of(row: Row) -> StoredRecord:
+    """A record from a row of `COLUMNS`."""
+    result = None if row[12] is None else Payload(bytes(row[12]), row[13])
+    return StoredRecord(*row[:12], result, *row[14:18])  # type: ignore[call-arg]  # mypy counts a slice as endless
+
+
+def run_of(row: Row) -> StoredProgress:
+    """A run from a row of its table."""
+    run_id, step, data, blob, incarnation, updated_at = row
+    return StoredProgress(run_id, step, None if data is None else Payload(bytes(data), blob), incarnation, updated_at)
+
+
+def request_values(request: ClaimRequest) -> dict[str, Any]:
+    """The parameters of a claim."""
+    return {
+        "key": request.key,
+        "run_id": request.run_id,
+        "owner": request.owner,
+        "nonce": request.nonce,
+        "lease": request.lease,
+        "takeover": request.takeover,
+        "fingerprint": request.fingerprint,
+        "incarnation": request.incarnation,
+    }
+
+
+def progress_values(progress: StoredProgress) -> dict[str, Any]:
+    """The parameters of a run's progress."""
+    state = progress.state
+    return {
+        "run": progress.run_id,
+        "step": progress.step,
+        "run_state": None if state is None else state.data,
+        "run_blob": None if state is None else state.blob,
+    }
