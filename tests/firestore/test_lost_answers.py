@@ -149,7 +149,7 @@ def test_save_and_resolve(
 @lost
 def test_chunks(store: durastore.Store, backend: FirestoreBackend, disturb: Disturb, code: grpc.StatusCode) -> None:
     """Chunks written twice are there once."""
-    chunks = [bytes([number]) * 900_000 for number in range(9)]
+    chunks = [bytes([number]) * 300_000 for number in range(15)]
     disturb(code)
     store.call("put_chunks", backend.put_chunks, "blob", chunks)
     assert backend.get_chunks("blob") == chunks

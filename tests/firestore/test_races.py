@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import durastore
 from durastore.contract import Committed, Granted, StoredProgress
+from durastore.errors import ClaimLost
 from durastore_firestore import FirestoreBackend
 
 from .requests import RESULT, granted, request
@@ -83,6 +86,22 @@ def test_takeover_does_not_overwrite_a_commit_made_in_between(
     assert answer.result == RESULT
 
 
+def test_a_replaced_holder_changes_nothing(backend: FirestoreBackend, another: Another, tap: Wiretap) -> None:
+    """A holder that slept through a takeover writes on condition of what it was granted, and all of that fails."""
+    backend.load("run")
+    grant = granted(backend.claim(request("key", lease=0)))
+    rival = granted(another().claim(request("key")))
+    (before,) = backend.read(["key"])
+    assert backend.renew([grant]) == [None]
+    assert not backend.abandon(grant, error="late", in_doubt=False)
+    with pytest.raises(ClaimLost):
+        backend.commit(grant, result=RESULT, progress=StoredProgress("run", 1, RESULT), then=request("next"))
+    assert backend.load("run") is None
+    assert backend.read(["key", "next"]) == [before, None]
+    assert before is not None
+    assert before.nonce == rival.nonce
+
+
 def test_own_renewals_never_fail_own_commits(backend: FirestoreBackend, tap: Wiretap) -> None:
     """A renewal between the grant and its commit makes the version stale; the commit lands all the same."""
     grant = granted(backend.claim(request("key")))
@@ -111,6 +130,34 @@ def test_progress_never_moves_back(backend: FirestoreBackend, another: Another, 
     (record,) = backend.read(["key"])
     assert record is not None
     assert record.state == "committed"
+
+
+def test_a_lower_step_of_our_own(backend: FirestoreBackend) -> None:
+    """Nor does a lower step move it back that comes from the process which saved the higher one."""
+    backend.save(StoredProgress("run", 9, RESULT))
+    assert backend.save(StoredProgress("run", 1, None)).step == 9
+    backend.commit(granted(backend.claim(request("key"))), result=RESULT, progress=StoredProgress("run", 8, None))
+    stored = backend.load("run")
+    assert stored is not None
+    assert (stored.step, stored.state) == (9, RESULT)
+
+
+def test_an_incarnation_is_the_one_that_is_stored(backend: FirestoreBackend, another: Another) -> None:
+    """The first number is the time of its write, known only afterwards: all see the same, and saves keep it."""
+    first = backend.incarnate("run")
+    for client in (backend, another()):
+        stored = client.load("run")
+        assert stored is not None
+        assert stored.incarnation == first
+        assert client.save(StoredProgress("run", 1, RESULT)).incarnation == first
+    assert backend.incarnate("run") == first + 1
+
+
+def test_the_next_key_may_be_the_same_one(backend: FirestoreBackend) -> None:
+    """Then it is committed, not claimed anew."""
+    grant = granted(backend.claim(request("key")))
+    assert backend.commit(grant, result=RESULT, then=request("key")) is None
+    assert isinstance(backend.claim(request("key")), Committed)
 
 
 def test_incarnations_differ(another: Another) -> None:
