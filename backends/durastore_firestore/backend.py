@@ -187,7 +187,7 @@ class FirestoreBackend:
     ) -> tuple[bool, Granted | None]:
         """One RPC, if all is as this process last saw it; (False, None) if not, and nothing was written."""
         saving = [] if progress is None else self._runs.save_writes(progress, now)
-        if grant.version is None or saving is None:
+        if grant.version is None or saving is None or (then is not None and then.key == grant.key):
             return False, None
         due = expiry(retain, self._space.rpc.clock, now)
         writes = [self._patch(grant, _committed_fields(result, due, now)), *saving]
