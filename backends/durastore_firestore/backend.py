@@ -101,7 +101,7 @@ class FirestoreBackend:
     def _create(self, request: ClaimRequest, now: int | None) -> Granted | None:
         """One RPC: the key is ours unless somebody has it already."""
         write, grant = self._fresh(request, now)
-        times = self._space.attempt([write])
+        times = self._space.rpc.attempt([write])
         return None if times is None else Granted(_born(grant, times[0], now))
 
     def _fresh(self, request: ClaimRequest, now: int | None) -> tuple[Message, Grant]:
@@ -140,7 +140,7 @@ class FirestoreBackend:
     def abandon(self, grant: Grant, *, error: str | None, in_doubt: bool, now: int | None = None) -> bool:
         state = "in_doubt" if in_doubt else "abandoned"
         patch = self._patch(grant, {"state": state, "error": error, "at": now})
-        if grant.version is not None and self._space.attempt([patch]):
+        if grant.version is not None and self._space.rpc.attempt([patch]):
             return True
 
         def decide(draft: Draft) -> bool:
@@ -196,7 +196,7 @@ class FirestoreBackend:
         if then is not None:
             write, next_grant = self._fresh(then, now)
             writes.append(write)
-        times = self._space.attempt(writes)
+        times = self._space.rpc.attempt(writes)
         if times is None:
             return False, None
         self._correct_expiry(grant, due, times[0], now)

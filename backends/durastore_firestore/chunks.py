@@ -63,10 +63,8 @@ class Chunks:
             writes.append(wire.patch(self._names.blob(after), {"check_at": check_at}, None))
         return writes
 
-    def deletion(self, about: Message | None) -> list[Message]:
+    def deletion(self, about: Message) -> list[Message]:
         """What to write to delete a payload, given the document that describes it, provided that it has not changed."""
-        if about is None:
-            return []
         count = about.fields["chunks"].integer_value if "chunks" in about.fields else 0
         chunks = [wire.delete(f"{about.name}/{self._names.chunks}/{index:06}") for index in range(count)]
         return [wire.delete(about.name, wire.micros(about.update_time)), *chunks]
@@ -89,14 +87,15 @@ class Chunks:
         """Delete those that nobody points to; the others are looked at again when they may be orphaned."""
         abouts = [(wire.values(document), document) for document in found]
         used = self._used([fields["blob"] for fields, _ in abouts if "blob" in fields])
-        removed = 0
+        later, removed = [], 0
         for fields, document in abouts:
-            written = fields.get("written", Stamp(0))
-            if fields.get("blob") in used or written + ORPHAN_AGE > at:
-                later = {"check_at": Stamp(at if fields.get("blob") in used else written)}
-                self._rpc.each([wire.patch(document.name, later, wire.micros(document.update_time))])
-            else:
-                removed += self._rpc.lands(self.deletion(document)) and "blob" in fields
+            blob, written = fields.get("blob"), fields.get("written", Stamp(0))
+            if blob in used or written + ORPHAN_AGE > at:
+                check = {"check_at": Stamp(at if blob in used else written)}
+                later.append(wire.patch(document.name, check, wire.micros(document.update_time)))
+            elif self._rpc.attempt(self.deletion(document)) is not None:
+                removed += blob is not None
+        self._rpc.each(later)
         return removed
 
     def _used(self, blobs: Sequence[str]) -> set[str]:

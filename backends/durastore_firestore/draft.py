@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from durastore.contract import Grant, Payload, StoredProgress, StoredRecord
 from durastore_firestore import wire
@@ -13,6 +13,15 @@ from durastore_firestore.rpc import Seen, ServerClock
 from durastore_firestore.wire import Message
 
 __all__ = ["Draft", "blob_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class _RunChange:
+    """What to write for a run: None deletes it. See `run_fields`."""
+
+    progress: StoredProgress | None
+    drawn: bool = False
+    saved: int | None = None
 
 
 class Draft:
@@ -33,9 +42,7 @@ class Draft:
             for run, name in ((run, names.run(run)) for run in runs)
         }
         self._records: dict[str, StoredRecord | None] = {}
-        self._runs: dict[str, StoredProgress | None] = {}
-        self._drawn: set[str] = set()
-        self._saved: dict[str, int] = {}
+        self._runs: dict[str, _RunChange] = {}
         self._record_versions: dict[str, int] = {}
         self._run_versions: dict[str, int] = {}
 
@@ -60,30 +67,27 @@ class Draft:
     def advance(self, progress: StoredProgress | None) -> None:
         """Change or add a run's progress; None changes nothing."""
         if progress is not None:
-            self._runs[progress.run_id] = progress
+            self._runs[progress.run_id] = _RunChange(progress)
 
     def draw(self, progress: StoredProgress) -> None:
         """Change or add a run's incarnation; its first one is the time of the write. When it was saved last stays."""
         before = self.run(progress.run_id)
-        self._runs[progress.run_id] = progress
-        if before is None or not before.incarnation:
-            self._drawn.add(progress.run_id)
-        if before is not None:
-            self._saved[progress.run_id] = before.updated_at
+        drawn = before is None or not before.incarnation
+        self._runs[progress.run_id] = _RunChange(progress, drawn, None if before is None else before.updated_at)
 
     def drop_run(self, run_id: str) -> None:
         """Delete a run's progress."""
-        self._runs[run_id] = None
+        self._runs[run_id] = _RunChange(None)
 
     def writes(self, chunks: Chunks, clock: ServerClock) -> list[Message]:
-        """The conditional writes that carry out this draft: its documents first, in the order of `names`."""
+        """The conditional writes that carry out this draft: records, runs, then what is known of their large payloads."""
         made = [self._record_write(key, record, clock) for key, record in self._records.items()]
-        made += [self._run_write(run_id, progress) for run_id, progress in self._runs.items()]
+        made += [self._run_write(run_id, change) for run_id, change in self._runs.items()]
         for key, record in self._records.items():
             until = None if record is None else record.retain_until
             made += chunks.follow(_blob(self._before[key]), _blob(record), until)
-        for run_id, progress in self._runs.items():
-            made += chunks.follow(_state_blob(self._runs_before[run_id].progress), _state_blob(progress), None)
+        for run_id, change in self._runs.items():
+            made += chunks.follow(_state_blob(self._runs_before[run_id].progress), _state_blob(change.progress), None)
         return made
 
     def _record_write(self, key: str, record: StoredRecord | None, clock: ServerClock) -> Message:
@@ -93,11 +97,11 @@ class Draft:
         fields = record_fields(record, clock, now=self.virtual, fresh=before is None)
         return wire.replace(name, fields, None if before is None else before.version)
 
-    def _run_write(self, run_id: str, progress: StoredProgress | None) -> Message:
+    def _run_write(self, run_id: str, change: _RunChange) -> Message:
         name, before = self._names.run(run_id), self._runs_before[run_id]
-        if progress is None:
+        if change.progress is None:
             return wire.delete(name, before.version)
-        fields = run_fields(progress, now=self.virtual, drawn=run_id in self._drawn, saved=self._saved.get(run_id))
+        fields = run_fields(change.progress, now=self.virtual, drawn=change.drawn, saved=change.saved)
         return wire.replace(name, fields, before.version)
 
     def written(self, times: Sequence[int]) -> None:
@@ -128,12 +132,13 @@ class Draft:
     def _run_after(self, run_id: str) -> Run:
         if run_id not in self._runs:
             return self._runs_before[run_id]
-        progress, version = self._runs[run_id], self._run_versions[run_id]
-        if progress is None:
+        change, version = self._runs[run_id], self._run_versions[run_id]
+        if change.progress is None:
             return Run(StoredProgress(run_id, 0, None), None)
         at = version if self.virtual is None else self.virtual
-        incarnation = at if run_id in self._drawn else progress.incarnation
-        return Run(replace(progress, incarnation=incarnation, updated_at=self._saved.get(run_id, at)), version)
+        incarnation = at if change.drawn else change.progress.incarnation
+        saved = at if change.saved is None else change.saved
+        return Run(replace(change.progress, incarnation=incarnation, updated_at=saved), version)
 
 
 def blob_of(payload: Payload | None) -> str | None:

@@ -142,7 +142,7 @@ def check(target: Target, names: Names, rpc: Rpc) -> Sequence[Finding]:
     ]
     if not findings[-1].ok:
         return findings
-    findings.append(_finding("write", "writable", target, lambda: rpc.lands([wire.delete(names.run(""), _NEVER)])))
+    findings.append(_finding("write", "writable", target, lambda: rpc.attempt([wire.delete(names.run(""), _NEVER)])))
     return [*findings, *(_index(fields, target, names, rpc) for fields in listing.INDEXES["records"])]
 
 

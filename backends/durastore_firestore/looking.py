@@ -93,4 +93,4 @@ def _is_due(document: Message, fields: Mapping[str, Any], at: int) -> bool:
 def delete_chunks(space: Space, blobs: Sequence[str]) -> None:
     """Delete payloads that nobody points to any more; should this fail, `sweep` finds them."""
     for about in space.chunks.about(blobs).values():
-        space.rpc.lands(space.chunks.deletion(about))
+        space.rpc.attempt(space.chunks.deletion(about))

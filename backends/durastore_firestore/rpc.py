@@ -149,15 +149,14 @@ class Rpc:
             ]
         return times
 
-    def lands(self, writes: Sequence[Message]) -> bool:
-        """Commit all writes or none; False when a condition no longer holds."""
+    def attempt(self, writes: Sequence[Message]) -> list[int] | None:
+        """Commit; None, and nothing written, when a condition does not hold."""
         try:
-            self.commit(writes)
+            return self.commit(writes)
         except grpc.RpcError as error:
             if not is_stale(error):
                 raise
-            return False
-        return True
+            return None
 
     def get(self, names: Iterable[str]) -> Seen:
         """These documents, strongly consistent, as of one time."""

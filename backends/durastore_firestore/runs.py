@@ -32,7 +32,7 @@ class Runs:
     def save(self, progress: StoredProgress, now: int | None) -> StoredProgress:
         """As in the contract: one RPC when the run is as we last saw it."""
         writes = self.save_writes(progress, now)
-        times = None if writes is None else self._space.attempt(writes)
+        times = None if writes is None else self._space.rpc.attempt(writes)
         if times is not None:
             return self.saved(progress, times[0], now)
 

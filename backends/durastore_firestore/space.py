@@ -15,7 +15,6 @@ from durastore_firestore.draft import Draft
 from durastore_firestore.effects import EffectBatch, refused
 from durastore_firestore.rpc import Rpc, is_stale
 from durastore_firestore.target import Target
-from durastore_firestore.wire import Message
 
 __all__ = ["Space"]
 
@@ -27,22 +26,13 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.002, 0.25
 
 
 class Space:
-    """Where a store's documents are, and the two ways to write them. Thread-safe."""
+    """Where a store's documents are, and the way to write them after a look. Thread-safe."""
 
     def __init__(self, target: Target, interceptors: Sequence[Any]) -> None:
         self.target = target
         self.rpc = Rpc(target, interceptors)
         self.names = Names(target.path, target.collection, target.namespace)
         self.chunks = Chunks(self.rpc, self.names)
-
-    def attempt(self, writes: Sequence[Message]) -> list[int] | None:
-        """Commit; the update times, or None, and nothing written, when a condition does not hold."""
-        try:
-            return self.rpc.commit(writes)
-        except grpc.RpcError as error:
-            if not is_stale(error):
-                raise
-            return None
 
     def draft(self, keys: Sequence[str], runs: Sequence[str], now: int | None) -> Draft:
         """Read these records and runs."""
@@ -70,7 +60,8 @@ class Space:
             writes = draft.writes(self.chunks, self.rpc.clock)
             try:
                 if writes:
-                    draft.written(self.rpc.commit([*writes, *(batch.writes if batch else ())]))
+                    beside = [] if batch is None else batch.writes
+                    draft.written(self.rpc.commit([*writes, *beside], large=bool(beside)))
             except grpc.RpcError as error:
                 if not is_stale(error) or time.monotonic() > give_up:
                     raise
