@@ -2,7 +2,7 @@
 
 Listings by run and by state go in document order: equalities alone, which Firestore answers by merging its automatic single-field
 indexes. Only a prefix needs an order by key, and with it the two composite indexes of `INDEXES`, which Firestore merges when both
-filters are given. The emulator asks for no index; Firestore does.
+filters are given. Firestore sorts text by its UTF-8 bytes. The emulator asks for no index; Firestore does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from durastore.contract import RecordState
+from durastore.keys import after_prefix
 from durastore_firestore import wire
 from durastore_firestore.wire import Message
 
-__all__ = ["INDEXED", "INDEXES", "TTL", "Query", "beyond", "records"]
+__all__ = ["INDEXED", "INDEXES", "TTL", "Query", "records"]
 
 INDEXES: dict[str, Sequence[Sequence[str]]] = {"records": (("run_id", "key"), ("state", "key"))}
 """Composite indexes, all ascending, by collection (without its prefix ``COLLECTION_``); query scope *collection*."""
@@ -32,8 +33,6 @@ TTL: dict[str, str] = {"records": "expire_at"}
 _OPERATORS = {"<": 1, "<=": 2, ">": 3, ">=": 4, "==": 5, "in": 8}
 _AND = 1
 _ASCENDING = 1
-_CODE_POINT_MAX = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
 _STATES: dict[RecordState, Sequence[str]] = {
     "claimed": ("claimed",),
     "in_doubt": ("claimed", "in_doubt"),
@@ -104,16 +103,7 @@ def records(collection: str, *, run_id: str | None, state: RecordState | None, p
         query.where("state", "in" if len(stored) > 1 else "==", list(stored) if len(stored) > 1 else stored[0])
     if prefix:
         query.where("key", ">=", prefix)
-        end = beyond(prefix)
-        if end is not None:
+        end = after_prefix(prefix)
+        if end:
             query.where("key", "<", end)
     return query.order("key" if prefix else "__name__")
-
-
-def beyond(prefix: str) -> str | None:
-    """The least text that sorts after all that begin with `prefix`, None if there is none. Firestore sorts by UTF-8 bytes."""
-    shortened = prefix.rstrip(chr(_CODE_POINT_MAX))
-    if not shortened:
-        return None
-    following = ord(shortened[-1]) + 1
-    return shortened[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
