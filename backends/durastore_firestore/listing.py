@@ -102,8 +102,5 @@ def records(collection: str, *, run_id: str | None, state: RecordState | None, p
         stored = _STATES[state]
         query.where("state", "in" if len(stored) > 1 else "==", list(stored) if len(stored) > 1 else stored[0])
     if prefix:
-        query.where("key", ">=", prefix)
-        end = after_prefix(prefix)
-        if end:
-            query.where("key", "<", end)
+        query.where("key", ">=", prefix).where("key", "<", after_prefix(prefix))
     return query.order("key" if prefix else "__name__")
