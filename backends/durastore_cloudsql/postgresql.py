@@ -1,9 +1,10 @@
 """PostgreSQL: every verb of the hot path is one statement, which is one round trip and one transaction.
 
-A claim inserts its record or, where there is one, updates it on condition that it is free; PostgreSQL re-checks that condition on
-the newest version of the row, under its lock. When nothing was granted, the same statement shows the record, from which
-`durastore.rules` make the answer. (Its snapshot may be older than the row that refused: then rules and statement disagree, and
-the claim is asked again.) Nothing is prepared and no setting is made, so that a pooler in transaction mode changes nothing.
+A claim and a commit with more to do are functions in the database, so that a statement of many conditions is not planned anew
+each time (that cost 0.9 ms where the durable write costs 0.3). A claim looks without a lock, and locks and looks again before it
+grants. It shows the record as it is afterwards, from which `durastore.rules` make the answer: a claim under the request's own
+nonce is a grant, today's or that of a retried request. Nothing is prepared and no setting is made, so that a
+pooler in transaction mode changes nothing.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError
+from durastore.errors import DurastoreError, FingerprintMismatch
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
 from durastore_cloudsql.pool import Pool
-from durastore_cloudsql.rows import COLUMNS, progress_values, record_of, request_values, run_of
+from durastore_cloudsql.rows import COLUMNS, NO_PROGRESS, NO_REQUEST, progress_values, record_of, request_values, run_of
 from durastore_cloudsql.tables import Tables
 
 __all__ = ["PostgreSQLBackend"]
 
+
 _CLOCK = "COALESCE(%(now)s::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
-_ROUNDS_MAX = 50
-"""How often a claim is asked again when its snapshot was older than the row that refused it."""
+"""The server's time in microseconds, or the time that a test gives."""
 
 
 class PostgreSQLBackend:
@@ -52,25 +53,16 @@ class PostgreSQLBackend:
         self._pool = pool
         self._tables = tables
         self._namespace = namespace
-        self._sql = _statements(tables)
+        words = {**tables.words, "clock": _CLOCK, "columns": COLUMNS}
+        self._sql = statements("durastore_cloudsql", "postgresql.sql", words)
 
     def _all(self, name: str, now: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a statement, in its own transaction."""
         return self._pool.execute(self._sql[name], {"namespace": self._namespace, "now": now, **values})
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
-        for _ in range(_ROUNDS_MAX):
-            found = self._all("claim", now, **request_values(request))
-            if not found:  # somebody inserted the row after this statement's snapshot
-                continue
-            granted, at, *row = found[0]
-            record = record_of(row)
-            if granted:
-                return Granted(rules.grant_of(record), rules.took_over(record))
-            answer, write = rules.claim(record, request, at)
-            if write is None:
-                return answer
-        return rules.held(record, at)
+        at, *row = self._all("claim", now, **request_values(request))[0]
+        return rules.claim(record_of(row), request, at)[0]
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
         keys, nonces = [grant.key for grant in grants], [grant.nonce for grant in grants]
@@ -88,19 +80,14 @@ class PostgreSQLBackend:
         then: ClaimRequest | None = None,
         now: int | None = None,
     ) -> Granted | None:
-        fused = then if then is not None and then.key != grant.key else None  # one statement writes a row once
-        name = "commit" + ("" if progress is None else "_advancing") + ("" if fused is None else "_claiming")
+        fused = then if then is not None and then.key != grant.key else None
         values = _commit_values(grant, result, retain, progress, fused)
-        count, *row = self._all(name, now, **values)[0]
-        if not count:
+        plain = progress is None and fused is None
+        rows = self._all("commit" if plain else "commit_and_more", now, **values)
+        if not rows or rows[0][0] is None:
             self._require_committed(grant)
             return None if then is None else self._claim_next(then, now)
-        if fused is None:
-            return None
-        if row[0] is None:
-            return None
-        record = record_of(row)
-        return Granted(rules.grant_of(record), rules.took_over(record))
+        return None if fused is None else _if_granted(record_of(rows[0][1:]), fused)
 
     def _require_committed(self, grant: Grant) -> None:
         """Raise `ClaimLost` unless this very grant has committed before."""
@@ -109,13 +96,11 @@ class PostgreSQLBackend:
 
     def _claim_next(self, request: ClaimRequest, now: int | None) -> Granted | None:
         """For a repeated commit: its next claim, which its first try may have made already."""
-        found = self._all("claim", now, **request_values(request))
-        if not found:
+        try:
+            answer = self.claim(request, now=now)
+        except FingerprintMismatch:
             return None
-        granted, _, *row = found[0]
-        record = record_of(row)
-        mine = granted or (record.nonce == request.nonce and record.state == "claimed")
-        return Granted(rules.grant_of(record), rules.took_over(record)) if mine else None
+        return answer if isinstance(answer, Granted) else None
 
     def transact(
         self,
@@ -127,7 +112,6 @@ class PostgreSQLBackend:
         now: int | None = None,
     ) -> Payload:
         """As in the contract; `tx` is a SQLAlchemy `Connection`. The claim's row is locked by the commit alone, at the end."""
-        name = "commit" if progress is None else "commit_advancing"
         with self._pool.transaction() as connection:
             values = {"namespace": self._namespace, "key": grant.key}
             row = connection.exec_driver_sql(self._sql["record"], values).fetchone()
@@ -137,8 +121,9 @@ class PostgreSQLBackend:
                 return rules.committed(record).result
             result = effect(connection)
             values = _commit_values(grant, result, retain, progress, None)
-            done = connection.exec_driver_sql(self._sql[name], {"namespace": self._namespace, "now": now, **values})
-            if not done.scalar_one():
+            values |= {"namespace": self._namespace, "now": now}
+            done = connection.exec_driver_sql(self._sql["commit_and_more"], values).fetchone()
+            if done is None or done[0] is None:
                 raise rules.lost(grant, None)
             return result
 
@@ -244,7 +229,8 @@ class PostgreSQLBackend:
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         for number, data in enumerate(chunks):
-            self._all("put_chunk", now, blob=blob, number=number, data=data)
+            values = {"namespace": self._namespace, "now": now, "blob": blob, "number": number, "data": data}
+            self._pool.execute(self._sql["put_chunk"], values, rows=False)
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
         return [bytes(data) for (data,) in self._all("chunks", blob=blob)]
@@ -273,19 +259,10 @@ class PostgreSQLBackend:
         self._pool.close()
 
 
-def _statements(tables: Tables) -> dict[str, str]:
-    """The statements for these tables, their shared fragments put in."""
-    words = {**tables.words, "clock": _CLOCK, "columns": COLUMNS}
-    later = ("granted", "done", "advanced", "granted_if_done", "condition", "free")
-    texts = statements("durastore_cloudsql", "postgresql.sql", words | {name: f"{{{name}}}" for name in later})
-    granted = texts["_granted"].replace("{free}", texts["_free"])
-    pieces = {
-        "granted": granted.replace("{condition}", "true"),
-        "granted_if_done": granted.replace("{condition}", "EXISTS (SELECT 1 FROM done)"),
-        "done": texts["_done"],
-        "advanced": texts["_advanced"],
-    }
-    return {name: text.format_map(pieces) for name, text in texts.items() if not name.startswith("_")}
+def _if_granted(record: StoredRecord, request: ClaimRequest) -> Granted | None:
+    if record.nonce != request.nonce or record.state != "claimed":
+        return None
+    return Granted(rules.grant_of(record), rules.took_over(record))
 
 
 def _commit_values(
@@ -301,6 +278,6 @@ def _commit_values(
         "result": result.data,
         "blob": result.blob,
         "retain": retain,
-        **({} if progress is None else progress_values(progress)),
-        **({} if then is None else request_values(then)),
+        **(NO_PROGRESS if progress is None else progress_values(progress)),
+        **(NO_REQUEST if then is None else request_values(then)),
     }

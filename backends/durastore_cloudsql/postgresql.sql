@@ -1,77 +1,22 @@
 -- Named statements of the PostgreSQL backend. One statement is one round trip and one transaction.
 -- `clock` is the server's time in microseconds, or the time that a test gives.
 
--- name: _free
-COALESCE(r.nonce <> %(nonce)s::text AND (
-    r.state = 'abandoned'
-    OR (r.state = 'committed' AND r.retain_until <= {clock})
-    OR (r.state IN ('claimed', 'in_doubt') AND %(takeover)s::boolean
-        AND COALESCE(r.fingerprint = %(fingerprint)s::text, true)
-        AND (r.state = 'in_doubt' OR r.expires_at <= {clock}
-             OR (r.run_id = %(run_id)s::text AND r.incarnation < %(incarnation)s::bigint)))), false)
-
--- name: _granted
-granted AS (
-  INSERT INTO {records} AS r
-    (namespace, key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, error, result,
-     blob, retain_until, taken_from, created_at, updated_at)
-  SELECT %(namespace)s::text, %(key)s::text, %(run_id)s::text, 'claimed', {clock}, 1, %(nonce)s::text, %(owner)s::text,
-         %(lease)s::bigint, {clock} + %(lease)s::bigint, %(incarnation)s::bigint, %(fingerprint)s::text, NULL, NULL, NULL,
-         NULL::bigint, NULL, {clock}, {clock}
-  WHERE {condition} AND NOT EXISTS (  -- an INSERT that is refused locks the row, which is a write
-    SELECT 1 FROM {records} AS r WHERE namespace = %(namespace)s::text AND key = %(key)s::text AND NOT {free})
-  ON CONFLICT (namespace, key) DO UPDATE SET
-    run_id = excluded.run_id, state = 'claimed', token = r.token + 1,
-    attempt = CASE WHEN r.state = 'committed' THEN 1 ELSE r.attempt + 1 END,
-    nonce = excluded.nonce, owner = excluded.owner, lease = excluded.lease, expires_at = {clock} + excluded.lease,
-    incarnation = excluded.incarnation,
-    fingerprint = CASE WHEN r.state IN ('claimed', 'in_doubt') THEN COALESCE(excluded.fingerprint, r.fingerprint)
-                       ELSE excluded.fingerprint END,
-    error = CASE WHEN r.state = 'committed' THEN NULL ELSE r.error END,
-    result = NULL, blob = NULL, retain_until = NULL,
-    taken_from = CASE WHEN r.state IN ('claimed', 'in_doubt') THEN r.owner END,
-    created_at = CASE WHEN r.state = 'committed' THEN {clock} ELSE r.created_at END,
-    updated_at = {clock}
-  WHERE {free}
-  RETURNING {columns}
-)
-
--- name: _done
-done AS (
-  UPDATE {records} SET state = 'committed', result = %(result)s, blob = %(blob)s, error = NULL, expires_at = NULL,
-    retain_until = {clock} + %(retain)s::bigint, updated_at = {clock}
-  WHERE namespace = %(namespace)s AND key = %(done_key)s AND nonce = %(done_nonce)s AND state = 'claimed'
-  RETURNING 1
-)
-
--- name: _advanced
-advanced AS (
-  INSERT INTO {runs} AS m (namespace, run_id, step, state, blob, incarnation, updated_at)
-  SELECT %(namespace)s::text, %(run)s::text, %(step)s::bigint, %(run_state)s::bytea, %(run_blob)s::text, 0, {clock} FROM done
-  ON CONFLICT (namespace, run_id) DO UPDATE SET
-    step = excluded.step, state = excluded.state, blob = excluded.blob, updated_at = excluded.updated_at
-  WHERE excluded.step >= m.step
-)
-
 -- name: claim
-WITH {granted}
-SELECT true, {clock}, {columns} FROM granted
-UNION ALL
-SELECT false, {clock}, {columns} FROM {records}
-WHERE namespace = %(namespace)s AND key = %(key)s AND NOT EXISTS (SELECT 1 FROM granted)
+SELECT {clock}, {columns}
+FROM {claim}(%(namespace)s, %(key)s, %(run_id)s, %(owner)s, %(nonce)s, %(lease)s, %(takeover)s, %(fingerprint)s,
+             %(incarnation)s, %(now)s)
 
 -- name: commit
-WITH {done} SELECT (SELECT count(*) FROM done)
+UPDATE {records} SET state = 'committed', result = %(result)s, blob = %(blob)s, error = NULL, expires_at = NULL,
+  retain_until = {clock} + %(retain)s::bigint, updated_at = {clock}
+WHERE namespace = %(namespace)s AND key = %(done_key)s AND nonce = %(done_nonce)s AND state = 'claimed'
+RETURNING true
 
--- name: commit_advancing
-WITH {done}, {advanced} SELECT (SELECT count(*) FROM done)
-
--- name: commit_claiming
-WITH {done}, {granted_if_done} SELECT (SELECT count(*) FROM done), g.* FROM (SELECT 1) AS one LEFT JOIN granted AS g ON true
-
--- name: commit_advancing_claiming
-WITH {done}, {advanced}, {granted_if_done}
-SELECT (SELECT count(*) FROM done), g.* FROM (SELECT 1) AS one LEFT JOIN granted AS g ON true
+-- name: commit_and_more
+SELECT namespace, {columns}
+FROM {commit}(%(namespace)s, %(done_key)s, %(done_nonce)s, %(result)s, %(blob)s, %(retain)s,
+              %(run)s, %(step)s, %(run_state)s, %(run_blob)s,
+              %(key)s, %(run_id)s, %(owner)s, %(nonce)s, %(lease)s, %(takeover)s, %(fingerprint)s, %(incarnation)s, %(now)s)
 
 -- name: record
 SELECT {columns} FROM {records} WHERE namespace = %(namespace)s AND key = %(key)s

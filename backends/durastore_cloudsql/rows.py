@@ -7,11 +7,15 @@ from typing import Any
 
 from durastore.contract import ClaimRequest, Payload, StoredProgress, StoredRecord
 
-__all__ = ["COLUMNS", "progress_values", "record_of", "request_values", "run_of"]
+__all__ = ["COLUMNS", "NO_PROGRESS", "NO_REQUEST", "progress_values", "record_of", "request_values", "run_of"]
 
 COLUMNS = (
     "key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, error, result, blob, "
     "retain_until, taken_from, created_at, updated_at"
+)
+NO_PROGRESS: dict[str, None] = dict.fromkeys(("run", "step", "run_state", "run_blob"))
+NO_REQUEST: dict[str, None] = dict.fromkeys(
+    ("key", "run_id", "owner", "nonce", "lease", "takeover", "fingerprint", "incarnation")
 )
 Row = Sequence[Any]
 

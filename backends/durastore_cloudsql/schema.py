@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from durastore.errors import SchemaError
-from durastore.sqlfiles import migrations
+from durastore.sqlfiles import migrations, split
 from durastore_cloudsql import faults
 from durastore_cloudsql.pool import Pool
 from durastore_cloudsql.tables import Tables
@@ -67,10 +67,18 @@ def _apply(connection: Any, tables: Tables, kind: str) -> None:
     found = connection.exec_driver_sql(f"SELECT MAX(version) FROM {name}").scalar_one() or 0
     for number, script in _migrations(tables, kind):
         if number > found:
-            for statement in script:
-                connection.exec_driver_sql(statement)
+            _run_script(connection, script, kind)
             connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({number})")
 
 
-def _migrations(tables: Tables, kind: str) -> list[tuple[int, list[str]]]:
+def _run_script(connection: Any, script: str, kind: str) -> None:
+    """PostgreSQL takes a script as a whole, bodies of functions and all; MySQL one statement at a time."""
+    if kind == "postgresql":
+        connection.connection.driver_connection.execute(script)
+        return
+    for statement in split(script):
+        connection.exec_driver_sql(statement)
+
+
+def _migrations(tables: Tables, kind: str) -> list[tuple[int, str]]:
     return migrations("durastore_cloudsql", f"migrations/{kind}", tables.words)

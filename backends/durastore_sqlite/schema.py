@@ -12,7 +12,7 @@ from pathlib import Path
 
 from durastore.contract import Finding
 from durastore.errors import SchemaError
-from durastore.sqlfiles import migrations
+from durastore.sqlfiles import migrations, split
 from durastore_sqlite.connections import Connections
 
 __all__ = ["check", "migrate"]
@@ -48,14 +48,14 @@ def _apply(connection: sqlite3.Connection, newest: int) -> None:
         )
     for number, script in _migrations():
         if number > version:
-            for statement in script:
+            for statement in split(script):
                 connection.execute(statement)
     connection.execute("DELETE FROM durastore_schema")
     connection.execute("INSERT INTO durastore_schema VALUES (?)", (newest,))
 
 
 @cache
-def _migrations() -> list[tuple[int, list[str]]]:
+def _migrations() -> list[tuple[int, str]]:
     return migrations("durastore_sqlite", "migrations")
 
 
