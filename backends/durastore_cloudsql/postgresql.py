@@ -80,14 +80,13 @@ class PostgreSQLBackend:
         then: ClaimRequest | None = None,
         now: int | None = None,
     ) -> Granted | None:
-        fused = then if then is not None and then.key != grant.key else None
-        values = _commit_values(grant, result, retain, progress, fused)
-        plain = progress is None and fused is None
+        values = _commit_values(grant, result, retain, progress, then)
+        plain = progress is None and then is None
         rows = self._all("commit" if plain else "commit_and_more", now, **values)
         if not rows or rows[0][0] is None:
             self._require_committed(grant)
             return None if then is None else self._claim_next(then, now)
-        return None if fused is None else _if_granted(record_of(rows[0][1:]), fused)
+        return None if then is None else _if_granted(record_of(rows[0][1:]), then)
 
     def _require_committed(self, grant: Grant) -> None:
         """Raise `ClaimLost` unless this very grant has committed before."""
