@@ -61,8 +61,12 @@ class PostgreSQLBackend:
         return self._pool.execute(self._sql[name], {"namespace": self._namespace, "now": now, **values})
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
-        at, *row = self._all("claim", now, **request_values(request))[0]
-        return rules.claim(record_of(row), request, at)[0]
+        while True:
+            at, *row = self._all("claim", now, **request_values(request))[0]
+            answer, write = rules.claim(record_of(row), request, at)
+            if write is None:
+                return answer
+            # held when the function looked, and lapsed when its row was shown: not granted, so ask again
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
         keys, nonces = [grant.key for grant in grants], [grant.nonce for grant in grants]
