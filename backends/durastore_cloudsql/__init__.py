@@ -4,9 +4,9 @@
 Google's connector speaks through it) reach any server. ``cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB`` and
 ``cloudsql+mysql://…`` go through the Cloud SQL Python Connector, by IAM login unless the URL has a password.
 
-Options: ``schema`` (PostgreSQL), ``table_prefix``, ``pool_size`` (connections of each kind, default 10), ``pool_timeout`` (seconds
-to wait for one, default 10), ``iam``, ``ip_type`` (public, private, psc); ``creator`` (a function that returns a connection of the
-driver; not in a URL).
+Options: ``schema``, ``table_prefix``; ``pool_size`` (connections of each kind, default 10), ``pool_timeout`` (seconds to wait for
+one, default 10); ``iam``, ``ip_type`` (public, private, psc); ``creator`` (a function that returns a connection of the driver; not
+in a URL).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from durastore.contract import Backend
 from durastore.urls import StoreURL, boolean, choice, integer, seconds, text
-from durastore_cloudsql.pool import Pool
+from durastore_cloudsql.pool import Connect, Pool
 from durastore_cloudsql.tables import Tables
 from durastore_cloudsql.targets import target
 
@@ -39,7 +39,7 @@ def connect(url: StoreURL) -> Backend:
     reached = target(url, options)
     pool = Pool(
         _DRIVERS[kind],
-        reached.connect,
+        reached.connect if kind == "postgresql" else _mysql_ready(reached.connect),
         size=options.get("pool_size", 10),
         timeout=options.get("pool_timeout", 10.0),
         closer=reached.close,
@@ -52,6 +52,12 @@ def connect(url: StoreURL) -> Backend:
     from durastore_cloudsql.mysql import MySQLBackend
 
     return MySQLBackend(pool, tables, url.namespace, url.scheme)
+
+
+def _mysql_ready(connect: Connect) -> Connect:
+    from durastore_cloudsql.packets import ready
+
+    return ready(connect)
 
 
 def _size(value: Any) -> int:

@@ -15,6 +15,8 @@ __all__ = ["Target", "target"]
 
 CONNECT_TIMEOUT = 10
 """Seconds to wait for a server that does not answer at all."""
+ANSWER_TIMEOUT = 60
+"""Seconds to wait for MySQL's answer to one round trip; without a limit, one that was lost is waited for for ever."""
 _PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
@@ -71,9 +73,21 @@ def _mysql(given: dict[str, Any], name: str) -> Connect:
     import pymysql
 
     def connect() -> Any:
-        return pymysql.connect(database=name, connect_timeout=CONNECT_TIMEOUT, charset="utf8mb4", **given)
+        return pymysql.connect(database=name, connect_timeout=CONNECT_TIMEOUT, **mysql_arguments(), **given)
 
     return connect
+
+
+def mysql_arguments() -> dict[str, Any]:
+    """What every connection to MySQL is made with."""
+    from durastore_cloudsql.packets import CLIENT_FLAGS
+
+    return {
+        "charset": "utf8mb4",
+        "client_flag": CLIENT_FLAGS,
+        "read_timeout": ANSWER_TIMEOUT,
+        "write_timeout": ANSWER_TIMEOUT,
+    }
 
 
 def _instance(url: StoreURL, kind: str, options: dict[str, Any]) -> Target:
@@ -93,7 +107,9 @@ def _instance(url: StoreURL, kind: str, options: dict[str, Any]) -> Target:
     login_with = {} if iam else {"password": unquote(password)}
     driver = "psycopg" if kind == "postgresql" else "pymysql"
 
+    arguments = {"prepare_threshold": None} if kind == "postgresql" else mysql_arguments()
+
     def connect() -> Any:
-        return connector.connect(instance, driver, user=unquote(user), db=unquote(name), **login_with)
+        return connector.connect(instance, driver, user=unquote(user), db=unquote(name), **login_with, **arguments)
 
     return Target(connect, connector.close)
