@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write the report: .txt, .json or .md; {suite} in the name stands for the test class",
     )
     group.addoption(
-        "--durastore-examples", metavar="N", type=int, help="random programs of the model layer (default 60)"
+        "--durastore-examples", metavar="N", type=int, help="random programs of the model layer (default 100)"
     )
 
 

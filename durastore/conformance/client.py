@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from threading import Barrier
 from typing import Any
 
 from durastore.conformance.harness import BASE, Harness
+from durastore.conformance.paging import every, sweep_all
 from durastore.contract import (
     Answer,
     Backend,
@@ -23,12 +25,25 @@ from durastore.contract import (
     StoredRecord,
 )
 
-__all__ = ["DAY", "LEASE", "SECOND", "Client", "at_once", "nonce", "payload", "progress", "request", "until_listed"]
+__all__ = [
+    "DAY",
+    "LEASE",
+    "LISTED_SECONDS_MAX",
+    "SECOND",
+    "Client",
+    "at_once",
+    "nonce",
+    "payload",
+    "progress",
+    "request",
+    "until_listed",
+]
 
 SECOND = 1_000_000
 LEASE = 60 * SECOND
 DAY = 24 * 3600 * SECOND
-_LISTED_SECONDS_MAX = 10.0
+LISTED_SECONDS_MAX = 10.0
+"""How long an index may take to show a write."""
 
 
 def nonce() -> str:
@@ -143,15 +158,10 @@ class Client:
 
     def listed(self, *, at: int = 0, limit: int = 100, **filters: Any) -> list[StoredRecord]:
         """All pages of one listing."""
-        found: list[StoredRecord] = []
-        cursor: str | None = None
-        while True:
-            page = self.backend.scan(cursor=cursor, limit=limit, now=BASE + at, **filters)
-            assert len(page.items) <= limit, "a page holds at most `limit` records"
-            found += page.items
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        scan = partial(self.backend.scan, limit=limit, now=BASE + at, **filters)
+        pages = list(every(lambda cursor: scan(cursor=cursor)))
+        assert max(len(page.items) for page in pages) <= limit, "a page holds at most `limit` records"
+        return [record for page in pages for record in page.items]
 
     def names(self, *, state: RecordState | None = None, at: int = 0, **filters: Any) -> list[str]:
         """The keys of one listing, sorted."""
@@ -159,13 +169,9 @@ class Client:
 
     def sweep(self, *, at: int = 0, limit: int = 500) -> int:
         """Sweep until there is no more; how many records went."""
-        removed = 0
-        while True:
-            swept = self.backend.sweep(limit=limit, now=BASE + at)
-            assert swept.records <= limit, "one sweep removes at most `limit` records"
-            removed += swept.records
-            if not swept.more:
-                return removed
+        steps = [step.records for step in sweep_all(self.backend, now=BASE + at, limit=limit)]
+        assert max(steps) <= limit, "one sweep removes at most `limit` records"
+        return sum(steps)
 
     @contextmanager
     def unchanged(self, *keys: str, run: str = "run") -> Iterator[None]:
@@ -193,7 +199,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 def until_listed(listing: Callable[[], Sequence[str]], expected: Sequence[str]) -> None:
     """Wait for an index that is consistent only eventually, then hold the listing to be exactly what is expected."""
-    ends = time.monotonic() + _LISTED_SECONDS_MAX
+    ends = time.monotonic() + LISTED_SECONDS_MAX
     while sorted(listing()) != sorted(expected) and time.monotonic() < ends:
         time.sleep(0.05)
     assert sorted(listing()) == sorted(expected)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
 
 from durastore import urls
+from durastore.conformance.paging import every, sweep_all
 from durastore.conformance.userdata import UserData, user_data_for
 from durastore.conformance.versions import versions
 from durastore.contract import Backend
@@ -123,28 +124,14 @@ class UrlHarness:
 
 def clear(backend: Backend) -> None:
     """Remove every record, run and chunk of a namespace, whatever their retention says."""
-    cursor: str | None = None
-    while True:
-        page = backend.scan(cursor=cursor, now=_PAST)
-        for record in page.items:
+    for records in every(lambda cursor: backend.scan(cursor=cursor, now=_PAST)):
+        for record in records.items:
             backend.delete(record, now=_PAST)
-        cursor = page.cursor
-        if cursor is None:
-            break
-    _clear_runs(backend)
-    while backend.sweep(now=_FUTURE).more:
-        pass
-
-
-def _clear_runs(backend: Backend) -> None:
-    cursor: str | None = None
-    while True:
-        page = backend.scan_runs(cursor=cursor)
-        for run in page.items:
+    for runs in every(lambda cursor: backend.scan_runs(cursor=cursor)):
+        for run in runs.items:
             backend.delete_run(run.run_id)
-        cursor = page.cursor
-        if cursor is None:
-            return
+    for _ in sweep_all(backend, now=_FUTURE):
+        pass
 
 
 @cache

@@ -7,6 +7,7 @@ from functools import partial
 from durastore.conformance.client import LEASE, SECOND, Client, progress, until_listed
 from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.marks import clause
+from durastore.conformance.paging import every
 from durastore.contract import RecordState, StoredProgress
 
 __all__ = ["ReadClauses", "ScanClauses"]
@@ -25,15 +26,9 @@ def _one_of_each(client: Client) -> None:
 
 
 def _runs(client: Client, limit: int) -> list[StoredProgress]:
-    found: list[StoredProgress] = []
-    cursor: str | None = None
-    while True:
-        page = client.backend.scan_runs(cursor=cursor, limit=limit)
-        assert len(page.items) <= limit, "a page holds at most `limit` runs"
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            return found
+    pages = list(every(lambda cursor: client.backend.scan_runs(cursor=cursor, limit=limit)))
+    assert max(len(page.items) for page in pages) <= limit, "a page holds at most `limit` runs"
+    return [run for page in pages for run in page.items]
 
 
 def _run_ids(client: Client, limit: int) -> list[str]:
@@ -101,11 +96,8 @@ class ScanClauses:
         client.delete(client.record(gone.key))
         client.grant("a new one")
         client.renew(*(grant for grant in grants if grant is not gone), at=SECOND)
-        seen = [record.key for record in first.items]
-        cursor = first.cursor
-        while cursor is not None:
-            page = client.backend.scan(limit=2, cursor=cursor, now=BASE)
-            seen, cursor = seen + [record.key for record in page.items], page.cursor
+        rest = every(lambda cursor: client.backend.scan(limit=2, cursor=cursor or first.cursor, now=BASE))
+        seen = [record.key for page in (first, *rest) for record in page.items]
         assert sorted(set(seen) - {"a new one", gone.key}) == sorted({grant.key for grant in grants} - {gone.key})
         assert len(seen) == len(set(seen)), "none is listed twice"
 

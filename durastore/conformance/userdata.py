@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
@@ -43,11 +43,16 @@ class UserData(Protocol):
 
 def user_data_for(scheme: str) -> UserData | None:
     """The `UserData` for a URL scheme, None when nobody knows any."""
-    for point in entry_points(group=GROUP, name=scheme):
-        found: UserData = point.load()()
-        return found
-    kind = _BUILT_IN.get(scheme.partition("+")[2] or scheme)
+    kind = _kind(scheme)
     return None if kind is None else kind()
+
+
+@cache
+def _kind(scheme: str) -> Callable[[], UserData] | None:
+    for point in entry_points(group=GROUP, name=scheme):
+        found: Callable[[], UserData] = point.load()
+        return found
+    return _BUILT_IN.get(scheme.partition("+")[2] or scheme)
 
 
 def through(backend: Backend, work: Callable[[Any], Any]) -> Any:
