@@ -1,0 +1,1 @@
+"""What `durastore.emulators` is made of."""
