@@ -40,6 +40,8 @@ SKIPS_PER_SAVE = 1000
 """Replayed steps after which the progress is saved, so that the next resume need not replay them again."""
 AHEAD_MAX = 1000
 """Steps that may be done ahead of an unfinished one, with concurrency: bounds the memory, not the threads."""
+WAKE_SECONDS = 0.5
+"""How often the waiting thread wakes with nothing to do: a signal that comes as it falls asleep is heard no later."""
 END: Any = object()
 """What `Source.take` gives after the last item."""
 OnStep: TypeAlias = Callable[[int, Outcome[Any]], Any]
@@ -299,7 +301,7 @@ def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary
                     under_way[pool.submit(copy_context().run, drive, one(plan, step, item))] = step
                 if not under_way:
                     break
-                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                for future in wait(under_way, WAKE_SECONDS, return_when=FIRST_COMPLETED).done:
                     step = under_way.pop(future)
                     try:
                         outcome = future.result()
@@ -313,7 +315,8 @@ def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary
                 if window.due():
                     plan.save(window.prefix)
         except BaseException:
-            wait(under_way)
+            while wait(under_way, WAKE_SECONDS).not_done:
+                pass
             raise
     plan.save(window.prefix)
     return plan.summary(window.prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -130,4 +131,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the ``durastore`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that can't show a character gets its escape
     cli(prog_name="durastore")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -54,11 +53,14 @@ class Command:
         Raises `CommandFailed` when it failed or could not be started, `Interrupted` when a signal ended it, `ClaimLost`. The key
         is given back, or left in doubt, as `on_failure` and the run's `in_doubt` say.
         """
-        claim = _live_claim()
+        with self.stop.effect():
+            return self._run(_live_claim(), argv, stdin)
+
+    def _run(self, claim: Claim, argv: Sequence[str | bytes], stdin: bytes | None) -> dict[str, Any]:
         if self.stop.asked:
             self._give_back(claim, "interrupted before the command began")
             self.stop.check()
-        self.guard.start()
+        self.guard.hold(claim)
         try:
             ended = run(
                 argv,
@@ -141,7 +143,7 @@ def probe(line: str) -> Callable[[Claim], Any]:
             env=environment(claim),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=sys.stderr.fileno(),
+            stderr=None,
             check=False,
         )
         if done.returncode == 0:

@@ -1,10 +1,11 @@
 """Stops the commands of a durastore that was killed, so that none works on under a claim that nobody holds, and lets those
 claims go, so that nobody has to wait for their leases.
 
-Run as a script whose standard input is its lifeline: the first line is the release program, as a JSON list; then ``+N JSON``
-names a process (or, negative, a process group) to watch and what to tell the release program about it, and ``-N`` one that has
-ended. When the input ends, whatever is left is asked to stop, and killed two seconds later. It knows nothing of the store, and
-imports next to nothing, since every `once` and `map` starts one.
+Run as a script whose standard input is its lifeline. The first line is the program that lets claims go, as a JSON list. Then
+``hold SLOT JSON`` names the claim that a thread works under, in place of its former one; ``watch N`` a process (or, negative, a
+process group) that runs, ``ended N`` one that has ended; ``farewell`` says that all is well. When the input ends without it,
+what runs is asked to stop, and killed two seconds later, and the claims are let go. It knows nothing of the store, and imports
+next to nothing, since every `once` and `map` starts one.
 """
 
 from __future__ import annotations
@@ -22,16 +23,22 @@ def main() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     release = sys.stdin.buffer.readline()
-    left: dict[int, bytes] = {}
+    claims: dict[bytes, bytes] = {}
+    running: set[int] = set()
     for line in sys.stdin.buffer:
-        target, _, claim = line[1:].partition(b" ")
-        if line.startswith(b"+"):
-            left[int(target)] = claim
+        word, _, rest = line.partition(b" ")
+        if word == b"hold":
+            slot, _, claim = rest.partition(b" ")
+            claims[slot] = claim
+        elif word == b"watch":
+            running.add(int(rest))
+        elif word == b"ended":
+            running.discard(int(rest))
         else:
-            left.pop(int(target), None)
-    if left:
-        _stop(list(left))
-        _let_go(release, b"".join(left.values()))
+            return
+    _stop(list(running))
+    if claims:
+        _let_go(release, b"".join(claims.values()))
 
 
 def _stop(targets: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ class Guard:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Guard:
@@ -30,13 +32,23 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._tell("farewell")
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
             self._process.wait()
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
+    def hold(self, claim: Claim) -> None:
+        """Know the claim that this thread works under, should we be killed.
+
+        It is known until the thread's next one, since when it is stored is not known here: to let go of a settled claim changes
+        nothing.
+        """
+        with self._lock:
+            self._start()
+        self._tell(f"hold {threading.get_ident()} {json.dumps(described(self._url, claim.grant))}")
+
+    def _start(self) -> None:
         if self._process is not None:
             return
         self._process = subprocess.Popen(  # noqa: S603  our own script
@@ -50,13 +62,13 @@ class Guard:
         self._tell(json.dumps([sys.executable, "-m", "durastore.cli.release"]))
 
     @contextmanager
-    def watching(self, child: Child, claim: Claim) -> Iterator[None]:
-        """While a command runs, let it and its claim end with this process."""
-        self._tell(f"+{child.target} {json.dumps(described(self._url, claim.grant))}")
+    def watching(self, child: Child) -> Iterator[None]:
+        """While a command runs, let it end with this process."""
+        self._tell(f"watch {child.target}")
         try:
             yield
         finally:
-            self._tell(f"-{child.target}")
+            self._tell(f"ended {child.target}")
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:

@@ -7,6 +7,7 @@ no UTF-8 are kept.
 from __future__ import annotations
 
 import os
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ def opened(path: str) -> Iterator[Lines]:
     import stat
 
     if path == "-":
-        yield StreamLines(open(0, "rb", closefd=False))  # noqa: SIM115  not ours to close
+        yield StreamLines(sys.stdin.buffer)
         return
     try:
         file = open(path, "rb")  # noqa: PTH123, SIM115  any name that the shell gives; closed below

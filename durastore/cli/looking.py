@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, get_args
 
 import click
 
 from durastore import keys
-from durastore.cli.exits import Exit, complain
+from durastore.cli.exits import Exit, complain, tell
 from durastore.cli.options import as_json, example, on_store, to_look
 from durastore.cli.printing import age, brief, fields, json_line, listing, moment
 from durastore.contract import RecordState
@@ -35,7 +35,7 @@ def runs(url: str | None, *, as_json: bool) -> None:
     """
     with to_look(url) as store:
         rows = (_run_row(run) for run in store.runs())
-        listing(rows, ["run_id", "step", "updated_at", "incarnation"], as_json=as_json)
+        _list(rows, ["run_id", "step", "updated_at", "incarnation"], as_json=as_json)
 
 
 def _run_row(run: Progress) -> dict[str, Any]:
@@ -130,7 +130,12 @@ def claims(
         raise click.UsageError("--in-doubt and --state exclude each other")
     with to_look(url) as store:
         rows = map(_claim_row, _records(store, _wanted(states, in_doubt=in_doubt), run_id, prefix))
-        listing(rows, COLUMNS, as_json=as_json)
+        _list(rows, COLUMNS, as_json=as_json)
+
+
+def _list(rows: Iterable[dict[str, Any]], columns: list[str], *, as_json: bool) -> None:
+    if not listing(rows, columns, as_json=as_json) and not as_json:
+        tell("nothing found")
 
 
 COLUMNS = ["key", "state", "run_id", "owner", "attempt", "token", "lease_left", "since", "error"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -213,8 +212,6 @@ class Job:
         return self.key_of(self.lines[step])
 
     def _effect(self, line: bytes) -> dict[str, Any]:
-        if threading.current_thread() is threading.main_thread():
-            self.stop.held = True
         return self._command([os.fsencode(part).replace(b"{}", line) for part in self.argv], line + b"\n")
 
     def _show(self, result: Result) -> None:
@@ -238,7 +235,7 @@ class Job:
         return self.keep_going and _is_bearable(error)
 
     def _came_to(self, step: int) -> None:
-        self.stop.held = False
+        self.stop.settled()
         self.seen = max(self.seen, step + 1)
 
 

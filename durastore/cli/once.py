@@ -67,16 +67,12 @@ def once(
         out, err = own_streams()
         effect = Command(ckpt, stop, guard, terms.on_failure, (None if as_json else out, err))
 
-        def run() -> dict[str, Any]:
-            stop.held = True
-            return effect(command)
-
         try:
-            outcome = ckpt.run_once(key, run, fingerprint=fingerprint)
+            outcome = ckpt.run_once(key, lambda: effect(command), fingerprint=fingerprint)
         except CommandFailed as exc:
             complain(f"{exc} ({_fate(terms)})")
             raise click.exceptions.Exit(exc.exit_code) from None
-        stop.held = False
+        stop.settled()
     _show(key, outcome, as_json=as_json)
 
 

@@ -66,7 +66,7 @@ def run(
         start_new_session=group,
     )
     child = Child(process, group=group)
-    with stop.watching(child), guard.watching(child, claim), process:
+    with stop.watching(child), guard.watching(child), process:
         try:
             return _Watch(child, claim, sinks).until_end(stdin)
         except BaseException:

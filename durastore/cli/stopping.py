@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
@@ -48,8 +49,10 @@ class Stopper:
         self.patient = patient
         self.signum: int | None = None
         """The first signal that came."""
-        self.held = False
-        """While true, a signal never raises: an effect of the main thread has begun and is not committed yet."""
+        self._held = False
+        """While true, a signal never raises: an effect of the main thread has begun and is not settled yet."""
+        self._busy: set[int] = set()
+        """The threads whose command starts, runs or ends."""
         self._level = 0
         self._children: dict[int, Child] = {}
         self._before: dict[int, Any] = {}
@@ -57,7 +60,8 @@ class Stopper:
     def __enter__(self) -> Stopper:
         for name in _NAMES:
             number = getattr(signal, name)
-            self._before[number] = signal.signal(number, self._handle)
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background, has its reasons
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -77,6 +81,21 @@ class Stopper:
             raise Interrupted(self.signum)
 
     @contextmanager
+    def effect(self) -> Iterator[None]:
+        """An effect, in whichever thread. In the main one, signals do not raise until it is `settled`, and stored."""
+        thread = threading.get_ident()
+        self._held = self._held or threading.current_thread() is threading.main_thread()
+        self._busy.add(thread)
+        try:
+            yield
+        finally:
+            self._busy.discard(thread)
+
+    def settled(self) -> None:
+        """The main thread's effect is stored, or was given back."""
+        self._held = False
+
+    @contextmanager
     def watching(self, child: Child) -> Iterator[None]:
         """Pass signals on to a command while it runs."""
         self._children[child.process.pid] = child
@@ -91,20 +110,20 @@ class Stopper:
         self.signum = self.signum or signum
         softly = self.patient and signum == signal.SIGINT
         self._level = self._level + 1 if softly or self._level else (2 if self.patient else 1)
-        children = list(self._children.values())
-        if self._is_last_straw(children):
+        idle = not self._busy and not self._held
+        if self._is_last_straw(idle=idle):
             tell("left as it is; claims lapse by themselves")
             os._exit(128 + signum)
-        if not children and not self.held:
+        if idle:
             raise Interrupted(signum)
-        if children and self.patient:
-            self._announce(len(children))
-        for child in children:
+        if self.patient:
+            self._announce(max(1, len(self._busy)))
+        for child in list(self._children.values()):
             self._send(child)
 
-    def _is_last_straw(self, children: list[Child]) -> bool:
+    def _is_last_straw(self, *, idle: bool) -> bool:
         kills = 3 if self.patient else 2
-        return self._level > kills or (self._level == kills and not children and not self.held)
+        return self._level > kills or (self._level == kills and idle)
 
     def _announce(self, count: int) -> None:
         commands = "1 command" if count == 1 else f"{count} commands"
