@@ -244,9 +244,10 @@ class Store:
     def _call_again(self, verb: str, function: Callable[[], T]) -> T:
         import random
 
-        from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
         limit = self.deadlines.get(verb, DEADLINE)
+        gives_up = self.clock.monotonic() + limit
 
         def once() -> T:
             try:
@@ -264,7 +265,7 @@ class Store:
             return Retrying(
                 retry=retry_if_exception_type(StoreUnavailable),
                 wait=wait_random_exponential(multiplier=_FIRST_PAUSE, max=1.0),
-                stop=stop_before_delay(limit),
+                stop=lambda state: self.clock.monotonic() + state.upcoming_sleep > gives_up,
                 sleep=self.clock.sleep,
                 reraise=True,
             )(once)
