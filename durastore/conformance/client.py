@@ -13,6 +13,7 @@ from typing import Any
 
 from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.paging import every, sweep_all
+from durastore.conformance.patient import patient
 from durastore.contract import (
     Answer,
     Backend,
@@ -89,7 +90,7 @@ class Client:
     """The verbs of one backend, with defaults. Times (`at`) are microseconds after `BASE`."""
 
     def __init__(self, harness: Harness, owner: str = "alice") -> None:
-        self.backend: Backend = harness.open()
+        self.backend: Backend = patient(harness.open())
         self.owner = owner
 
     def ask(self, asked: ClaimRequest, *, at: int = 0) -> Answer:

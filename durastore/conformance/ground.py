@@ -7,6 +7,7 @@ from typing import Any
 from durastore.conformance.client import DAY, LEASE, SECOND, Client, at_once, nonce, payload, progress, request
 from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.marks import clause
+from durastore.conformance.patient import patient
 from durastore.contract import ClaimRequest, Granted, Held, Payload
 
 __all__ = ["KEYS_APART", "NASTY_KEYS", "GroundClauses"]
@@ -158,7 +159,7 @@ class GroundClauses:
     @clause("SPACE-1")
     def test_space_1_namespaces_are_apart(self, harness: Harness) -> None:
         """Another namespace of the same store sees neither records nor runs nor chunks, and its sweep leaves them alone."""
-        client, other = Client(harness), harness.elsewhere()
+        client, other = Client(harness), patient(harness.elsewhere())
         blob, orphan = nonce(), nonce()
         client.backend.put_chunks(blob, [b"chunk"], now=BASE)
         client.backend.put_chunks(orphan, [b"chunk"], now=BASE)

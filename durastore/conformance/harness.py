@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from durastore import urls
 from durastore.conformance.paging import every, sweep_all
+from durastore.conformance.patient import patient
 from durastore.conformance.userdata import UserData, user_data_for
 from durastore.conformance.versions import versions
 from durastore.contract import Backend
@@ -106,9 +107,9 @@ class UrlHarness:
         try:
             if self._opened:
                 if self._user_data is not None:
-                    self._user_data.clear(self._opened[0])
-                clear(self.open())
-                clear(self.elsewhere())
+                    self._user_data.clear(patient(self._opened[0]))
+                clear(patient(self.open()))
+                clear(patient(self.elsewhere()))
         finally:
             for backend in self._opened:
                 backend.close()

@@ -20,6 +20,7 @@ from durastore.conformance.client import DAY, LEASE, LISTED_SECONDS_MAX, SECOND,
 from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.marks import clause
 from durastore.conformance.paging import every, sweep_all
+from durastore.conformance.patient import patient
 from durastore.contract import (
     Backend,
     ClaimRequest,
@@ -291,7 +292,7 @@ class ModelClauses:
     @clause("MODEL-1")
     def test_model_1_lockstep(self, harness: Harness) -> None:
         """Any program gets the same answers, and leaves the same contents, as on ``memory://``."""
-        clients, model = [harness.open() for _ in range(2)], connect(StoreURL("memory", ""))
+        clients, model = [patient(harness.open()) for _ in range(2)], connect(StoreURL("memory", ""))
         numbers, patience = count(), Patience()
         given = settings(
             max_examples=self.examples or EXAMPLES,

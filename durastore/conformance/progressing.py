@@ -90,7 +90,8 @@ class IncarnationClauses:
         drawn: list[int] = []
         for _ in range(2):
             drawn += at_once(*(partial(client.backend.incarnate, "run", now=BASE) for client in clients))
-        assert sorted(drawn) == list(range(BASE, BASE + 8))
+        assert len(set(drawn)) == 8, drawn
+        assert min(drawn) >= BASE
 
     @clause("INCARNATION-2")
     def test_incarnation_2_progress_is_left_alone(self, harness: Harness) -> None:

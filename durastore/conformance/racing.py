@@ -18,6 +18,7 @@ from durastore.conformance.harness import Harness
 from durastore.conformance.history import Event, by_object
 from durastore.conformance.linear import explain, furthest
 from durastore.conformance.marks import clause
+from durastore.conformance.patient import patient
 from durastore.conformance.racer import Job, Racer, command, plain
 from durastore.conformance.sequential import KeyState, RunState, key_step, run_step
 from durastore.contract import Granted
@@ -106,7 +107,7 @@ class _Runner:
 
 def _last_look(harness: Harness, events: Sequence[Event]) -> list[Event]:
     """What another client reads when all is over."""
-    backend = harness.open()
+    backend = patient(harness.open())
     found = []
     for name in by_object(events):
         kind, _, key = name.partition(" ")

@@ -24,6 +24,7 @@ def verdicts() -> Iterator[list[Verdict]]:
     """What the suite said of each; the table is written at the end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("durastore.conformance.client.LISTED_SECONDS_MAX", 0.05)  # nothing is eventual in memory
+        patch.setattr("durastore.conformance.patient.DEADLINE", 0.05)
         found = [caught(mutant) for mutant in MUTANTS]
     yield found
     REPORT.parent.mkdir(exist_ok=True)
