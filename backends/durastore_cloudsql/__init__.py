@@ -1,21 +1,24 @@
 """PostgreSQL and MySQL, on any server or on Cloud SQL: row locks at READ COMMITTED, the server's clock.
 
 ``postgresql://USER@HOST/DB`` (psycopg 3) and ``mysql://USER@HOST/DB`` (PyMySQL: pure Python, it installs everywhere, and
-Google's connector speaks through it) reach any server. ``cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB`` and
-``cloudsql+mysql://…`` go through the Cloud SQL Python Connector, by IAM login unless the URL has a password.
+Google's connector speaks through it) reach any server; a host that begins with ``%2F`` is a Unix socket.
+``cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB`` and ``cloudsql+mysql://…`` go through the Cloud SQL Python Connector, by
+IAM login unless the URL has a password.
 
-Options: ``schema``, ``table_prefix``; ``pool_size`` (connections of each kind, default 10), ``pool_timeout`` (seconds to wait for
-one, default 10); ``iam``, ``ip_type`` (public, private, psc); ``creator`` (a function that returns a connection of the driver; not
-in a URL).
+Options: ``schema`` (on MySQL another database of the server), ``table_prefix``; ``pool_size`` (connections of each kind, default
+10), ``pool_timeout`` (seconds to wait for one, default 10); ``sslmode``, ``sslrootcert`` (as libpq knows them, on MySQL too);
+``iam``, ``ip_type`` (public, private, psc) for Cloud SQL; ``creator`` (a function that returns a connection of the driver; not in
+a URL).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from durastore.contract import Backend
 from durastore.urls import StoreURL, boolean, choice, integer, seconds, text
-from durastore_cloudsql.pool import Connect, Pool
+from durastore_cloudsql.pool import Pool
 from durastore_cloudsql.tables import Tables
 from durastore_cloudsql.targets import target
 
@@ -31,19 +34,20 @@ def connect(url: StoreURL) -> Backend:
         table_prefix=text,
         pool_size=_size,
         pool_timeout=seconds,
+        sslmode=choice("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+        sslrootcert=text,
         iam=boolean,
         ip_type=choice("public", "private", "psc"),
         creator=_function,
     )
     kind = url.scheme.rpartition("+")[2]
     reached = target(url, options)
-    pool = Pool(
-        _DRIVERS[kind],
-        reached.connect if kind == "postgresql" else _mysql_ready(reached.connect),
-        size=options.get("pool_size", 10),
-        timeout=options.get("pool_timeout", 10.0),
-        closer=reached.close,
-    )
+    if kind == "mysql":
+        from durastore_cloudsql.packets import ready
+
+        reached = replace(reached, connect=ready(reached.connect))
+    size, timeout = options.get("pool_size", 10), options.get("pool_timeout", 10.0)
+    pool = Pool(_DRIVERS[kind], reached, size=size, timeout=timeout)
     tables = Tables(options.get("table_prefix", "durastore_"), options.get("schema"))
     if kind == "postgresql":
         from durastore_cloudsql.postgresql import PostgreSQLBackend
@@ -52,12 +56,6 @@ def connect(url: StoreURL) -> Backend:
     from durastore_cloudsql.mysql import MySQLBackend
 
     return MySQLBackend(pool, tables, url.namespace, url.scheme)
-
-
-def _mysql_ready(connect: Connect) -> Connect:
-    from durastore_cloudsql.packets import ready
-
-    return ready(connect)
 
 
 def _size(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy.exc
 
@@ -10,53 +10,96 @@ from durastore.errors import ConfigError, DurastoreError, PayloadError, SchemaEr
 
 __all__ = ["mysql", "of", "postgresql"]
 
-_INIT = "durastore's tables are missing; run: durastore init"
+Meaning: TypeAlias = "tuple[type[DurastoreError], str]"
+TEXT_MAX = 200
+"""Characters of a server's own words in a message."""
+
+_INIT = "durastore's tables are missing; run: durastore init --url …, with the same schema and table_prefix"
+_OTHER = "durastore's tables are of another version; run: durastore init --url …"
 _RIGHTS = "the user lacks a right; grant SELECT, INSERT, UPDATE, DELETE on durastore's tables"
 _LOGIN = "the server refused the login; look at user, password and database in the URL"
+_DATABASE = "there is no such database; create it, or name another"
 _GONE = "the server cannot be reached, or ended the connection"
+_COLLIDED = "the transaction collided with another one"
+_READ_ONLY = "the server is read-only: a standby, or one that is being moved"
+_STOPPED = "the server ended the statement or is shutting down"
+_FULL = "the server is out of connections, memory or disk"
+_IDLE = "the server ended a transaction that was idle for too long; keep effects short, or raise its timeout"
+_ENCODING = "the database cannot hold the text; make one with ENCODING 'UTF8'"
+_TLS = "there is no TLS connection as the URL asks for; look at sslmode and sslrootcert"
+_PACKET = "the value is larger than max_allowed_packet; set it to 16M or more"
 
-_BY_STATE: dict[str, tuple[type[DurastoreError], str]] = {
-    "42P01": (SchemaError, _INIT),
+_BY_STATE: dict[str, Meaning] = {
+    "22021": (ConfigError, _ENCODING),
+    "22P05": (ConfigError, _ENCODING),
+    "25006": (StoreUnavailable, _READ_ONLY),
+    "25P03": (StoreUnavailable, _IDLE),
+    "25P04": (StoreUnavailable, _IDLE),
+    "3D000": (ConfigError, _DATABASE),
     "3F000": (SchemaError, _INIT),
-    "42703": (SchemaError, "durastore's tables are of another version; run: durastore init"),
     "42501": (ConfigError, _RIGHTS),
-    "3D000": (ConfigError, "there is no such database; create it, or name another"),
-    "25006": (StoreUnavailable, "the server is read-only: a standby, or one that is being moved"),
+    "42703": (SchemaError, _OTHER),
+    "42883": (SchemaError, _OTHER),
+    "42P01": (SchemaError, _INIT),
 }
 """SQLSTATE to meaning, before its class."""
-_BY_CLASS: dict[str, tuple[type[DurastoreError], str]] = {
+_BY_CLASS: dict[str, Meaning] = {
     "08": (StoreUnavailable, _GONE),
     "28": (ConfigError, _LOGIN),
-    "40": (StoreUnavailable, "the transaction collided with another one"),
-    "53": (StoreUnavailable, "the server is out of connections, memory or disk"),
+    "40": (StoreUnavailable, _COLLIDED),
+    "53": (StoreUnavailable, _FULL),
     "55": (StoreUnavailable, "something the statement needs is in use"),
-    "57": (StoreUnavailable, "the server ended the statement or is shutting down"),
+    "57": (StoreUnavailable, _STOPPED),
     "58": (StoreUnavailable, "the server's system failed"),
     "XX": (StoreUnavailable, "the server, or a pooler before it, failed"),
 }
-_BY_NUMBER: dict[int, tuple[type[DurastoreError], str]] = {
-    1040: (StoreUnavailable, "the server is out of connections"),
-    1044: (ConfigError, _RIGHTS),
-    1045: (ConfigError, _LOGIN),
-    1049: (ConfigError, "there is no such database; create it, or name another"),
-    1053: (StoreUnavailable, "the server is shutting down"),
-    1054: (SchemaError, "durastore's tables are of another version; run: durastore init"),
-    1114: (StoreUnavailable, "the disk is full"),
-    1021: (StoreUnavailable, "the disk is full"),
-    1142: (ConfigError, _RIGHTS),
-    1143: (ConfigError, _RIGHTS),
+_BY_WORDS: tuple[tuple[tuple[str, ...], Meaning], ...] = (
+    (("too many connections",), (StoreUnavailable, _FULL)),
+    (
+        ("password authentication failed", "no pg_hba.conf", "no password supplied", "no such user"),
+        (ConfigError, _LOGIN),
+    ),
+    (("permission denied for",), (ConfigError, _RIGHTS)),
+    (("no such database", 'FATAL:  database "'), (ConfigError, _DATABASE)),
+    (('FATAL:  role "',), (ConfigError, _LOGIN)),
+    (("SSL was required", "certificate verify failed", "root certificate"), (ConfigError, _TLS)),
+)
+"""A connection that was refused has no SQLSTATE on the client's side, only the server's words."""
+_BY_NUMBER: dict[int, Meaning] = {
+    **dict.fromkeys((1020, 1213, 1637), (StoreUnavailable, _COLLIDED)),
+    **dict.fromkeys((1021, 1030, 1037, 1040, 1041, 1114, 1203, 1206, 1226), (StoreUnavailable, _FULL)),
+    **dict.fromkeys((1044, 1142, 1143, 1227, 1370), (ConfigError, _RIGHTS)),
+    **dict.fromkeys((1045, 1129, 1130, 1251, 1524, 1698, 2059, 2061), (ConfigError, _LOGIN)),
+    **dict.fromkeys((1047, 1053, 1317, 1927, 1969, 3024), (StoreUnavailable, _STOPPED)),
+    **dict.fromkeys((1054, 1305), (SchemaError, _OTHER)),
+    **dict.fromkeys(
+        (1158, 1159, 1160, 1161, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2055), (StoreUnavailable, _GONE)
+    ),
+    **dict.fromkeys((1290, 1792, 1836), (StoreUnavailable, _READ_ONLY)),
+    1049: (ConfigError, _DATABASE),
     1146: (SchemaError, _INIT),
-    1153: (PayloadError, "the value is larger than max_allowed_packet; set it to 16M or more"),
+    1153: (PayloadError, _PACKET),
     1205: (StoreUnavailable, "another transaction holds a lock for too long"),
-    1213: (StoreUnavailable, "the transaction collided with another one"),
-    1290: (StoreUnavailable, "the server is read-only"),
-    1698: (ConfigError, _LOGIN),
-    1792: (StoreUnavailable, "the server is read-only"),
-    2003: (StoreUnavailable, _GONE),
-    2006: (StoreUnavailable, _GONE),
-    2013: (StoreUnavailable, _GONE),
-    2014: (StoreUnavailable, _GONE),
+    2026: (ConfigError, _TLS),
 }
+"""The number of a MySQL or MariaDB error, the client's own included, to meaning."""
+_BY_NAME: dict[str, Meaning] = {
+    "AutoIAMAuthNotSupported": (ConfigError, "the instance takes no IAM login; set cloudsql.iam_authentication=on"),
+    "CloudSQLIPTypeError": (ConfigError, "the instance has no such address; set ip_type=public, private or psc"),
+    "DefaultCredentialsError": (ConfigError, "no Google credentials; run: gcloud auth application-default login"),
+    "DnsResolutionError": (ConfigError, "there is no such instance; write PROJECT:REGION:INSTANCE"),
+    "RefreshError": (ConfigError, "the Google credentials have expired; run: gcloud auth application-default login"),
+}
+"""What Google's connector and its credentials raise."""
+_BY_STATUS: dict[int, Meaning] = {
+    401: (ConfigError, "Google refused the credentials; run: gcloud auth application-default login"),
+    403: (
+        ConfigError,
+        "grant roles/cloudsql.client (for IAM login roles/cloudsql.instanceUser too), and: gcloud services enable sqladmin.googleapis.com",
+    ),
+    404: (ConfigError, "there is no such instance; write PROJECT:REGION:INSTANCE"),
+}
+"""What the Cloud SQL Admin API answers."""
 
 
 def of(error: Exception, dialect: str) -> DurastoreError | None:
@@ -67,37 +110,32 @@ def of(error: Exception, dialect: str) -> DurastoreError | None:
 def postgresql(error: Exception, scheme: str) -> DurastoreError | None:
     """The meaning of an error on the way to PostgreSQL."""
     inner = _unwrapped(error)
-    shared = _shared(inner, scheme)
-    if shared is not None or not _is_of(inner, "psycopg"):
-        return shared
+    if not _is_of(inner, "psycopg"):
+        return _made(_elsewhere(inner), inner, scheme)
     state = getattr(inner, "sqlstate", None)
-    if state is None:
-        lost = type(inner).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
-        return _unstated(inner, scheme) if lost else None
-    return _made(_BY_STATE.get(state) or _BY_CLASS.get(state[:2]), inner, scheme)
+    if state is not None:
+        return _made(_BY_STATE.get(state) or _BY_CLASS.get(state[:2]), inner, scheme)
+    lost = type(inner).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
+    return _made(_by_words(str(inner)), inner, scheme) if lost else None
 
 
-def _unstated(error: Exception, scheme: str) -> DurastoreError:
-    """An error of the connection itself. A login that failed has no state on the client's side, but the server's words."""
-    text = str(error)
-    if any(
-        word in text for word in ("password authentication failed", "no pg_hba.conf", "role ", "no password supplied")
-    ):
-        return _new(ConfigError, _LOGIN, error, scheme)
-    if "database " in text and "does not exist" in text:
-        return _new(ConfigError, "there is no such database; create it, or name another", error, scheme)
-    return _new(StoreUnavailable, _GONE, error, scheme)
+def _by_words(text: str) -> Meaning:
+    for words, meaning in _BY_WORDS:
+        if any(word in text for word in words):
+            return meaning
+    return StoreUnavailable, _GONE
 
 
 def mysql(error: Exception, scheme: str) -> DurastoreError | None:
     """The meaning of an error on the way to MySQL or MariaDB."""
     inner = _unwrapped(error)
-    shared = _shared(inner, scheme)
-    if shared is not None or not _is_of(inner, "pymysql"):
-        return shared
+    if isinstance(inner, RuntimeError) and "cryptography" in str(inner):
+        return _made((ConfigError, "this login needs a package; run: pip install 'pymysql[rsa]'"), inner, scheme)
+    if not _is_of(inner, "pymysql"):
+        return _made(_elsewhere(inner), inner, scheme)
     number = inner.args[0] if inner.args and isinstance(inner.args[0], int) else 0
     if number == 0 and type(inner).__name__ in ("InterfaceError", "OperationalError", "InternalError"):
-        return _new(StoreUnavailable, _GONE, inner, scheme)
+        return _made((StoreUnavailable, _GONE), inner, scheme)
     return _made(_BY_NUMBER.get(number), inner, scheme)
 
 
@@ -106,37 +144,25 @@ def _unwrapped(error: Exception) -> Exception:
     return origin if isinstance(origin, Exception) else error
 
 
-def _is_of(error: Exception, module: str) -> bool:
-    return type(error).__module__.partition(".")[0] == module
+def _is_of(error: Exception, *modules: str) -> bool:
+    return type(error).__module__.partition(".")[0] in modules
 
 
-def _shared(error: Exception, scheme: str) -> DurastoreError | None:
-    """What is not the driver's: the pool, the network, Google's connector and its credentials."""
+def _elsewhere(error: Exception) -> Meaning | None:
+    """What is not the driver's: the pool, Google's connector and its credentials."""
     if isinstance(error, sqlalchemy.exc.TimeoutError):
-        return _new(StoreUnavailable, "all connections of the pool are in use; raise pool_size", error, scheme)
-    if isinstance(error, (ConnectionError, TimeoutError)):
-        return _new(StoreUnavailable, _GONE, error, scheme)
-    name = type(error).__name__
-    if name == "DefaultCredentialsError":
-        return _new(ConfigError, "no Google credentials; run: gcloud auth application-default login", error, scheme)
-    if name == "ClientResponseError" or _is_of(error, "aiohttp"):
-        status: Any = getattr(error, "status", None)
-        if status == 403:
-            advice = "run: gcloud services enable sqladmin.googleapis.com, and grant the caller roles/cloudsql.client"
-            return _new(ConfigError, advice, error, scheme)
-        if status == 404:
-            return _new(ConfigError, "there is no such instance; write PROJECT:REGION:INSTANCE", error, scheme)
-        return _new(StoreUnavailable, "the Cloud SQL Admin API cannot be reached", error, scheme)
-    if name in ("CloudSQLIPTypeError", "AutoIAMAuthNotSupported", "IncompatibleDriverError"):
-        return _new(ConfigError, "look at ip_type, iam and the driver in the URL", error, scheme)
-    return None
+        return StoreUnavailable, "all connections of the pool are in use; raise pool_size"
+    if not _is_of(error, "google", "aiohttp"):
+        return None
+    status: Any = getattr(error, "status", None)
+    by_google = _BY_NAME.get(type(error).__name__) or _BY_STATUS.get(status)
+    return by_google or (StoreUnavailable, "the Cloud SQL Admin API cannot be reached")
 
 
-def _made(meaning: tuple[type[DurastoreError], str] | None, error: Exception, scheme: str) -> DurastoreError | None:
-    return None if meaning is None else _new(meaning[0], meaning[1], error, scheme)
-
-
-def _new(kind: type[DurastoreError], meaning: str, error: Exception, scheme: str) -> DurastoreError:
+def _made(meaning: Meaning | None, error: Exception, scheme: str) -> DurastoreError | None:
     """One line. The servers' texts hold no password; a connection string, which may, is never in them."""
-    text = " ".join(str(error.args[-1] if error.args else error).split())[:200]
-    return kind(f"{scheme}://: {meaning} ({text})")
+    if meaning is None:
+        return None
+    kind, words = meaning
+    text = " ".join(str(error.args[-1] if error.args else error).split())[:TEXT_MAX]
+    return kind(f"{scheme}://: {words} ({text})")

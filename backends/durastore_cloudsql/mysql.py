@@ -28,12 +28,12 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import ConfigError, DurastoreError, FingerprintMismatch
+from durastore.errors import DurastoreError, FingerprintMismatch
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
 from durastore_cloudsql.packets import Sent, again_after_deadlock, send, sender
-from durastore_cloudsql.pool import Pool
+from durastore_cloudsql.pool import NotOurs, Pool, still_in
 from durastore_cloudsql.rows import COLUMNS, progress_values, record_of, request_values, run_of
 from durastore_cloudsql.tables import Tables
 
@@ -49,10 +49,6 @@ _ROUNDS_MAX = 50
 """How often a claim begins anew because its record came or went in between."""
 _KEYS_MAX = 500
 """Keys in one statement: at 1,024 bytes and more each, well below any max_allowed_packet."""
-
-
-class _NotOurs(Exception):
-    """The claim is lost, or was committed by an earlier copy of this call."""
 
 
 class MySQLBackend:
@@ -163,21 +159,18 @@ class MySQLBackend:
 
         Statements of definition (CREATE, ALTER, …) in an effect are beyond any promise: MySQL commits at each of them.
         """
-        with suppress(_NotOurs), self._pool.transaction() as connection:
+        with suppress(NotOurs), self._pool.transaction() as connection:
             driver = connection.connection.driver_connection
             row = send(driver, self._sql["record"], self._values(key=grant.key))[0].rows
             if rules.commit(_record(row[0]) if row else None, grant, Payload(b""), retain, 0) is None:
-                raise _NotOurs
+                raise NotOurs
             result = effect(connection)
-            if not connection.in_transaction():
-                raise ConfigError(
-                    "the effect ended its transaction: inside transact(), leave commit and rollback to durastore"
-                )
+            still_in(connection)
             names = ["commit", "remember_done", *([] if progress is None else ["advance_if_done"])]
             together = ";\n".join(self._sql[name] for name in names)
             values = _commit_values(grant, result, retain, progress, None)
             if not send(driver, together, self._values(now, **values))[0].matched:
-                raise _NotOurs  # rolls back what the effect wrote
+                raise NotOurs  # rolls back what the effect wrote
             return result
         return self._require_committed(grant)
 

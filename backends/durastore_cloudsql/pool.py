@@ -8,35 +8,57 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 from sqlalchemy.pool import QueuePool
 
+from durastore.errors import ConfigError
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
-__all__ = ["Connect", "Pool"]
+__all__ = ["Connect", "NotOurs", "Pool", "Target", "still_in"]
 
 Connect = Callable[[], Any]
 """Makes a new connection of the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How to connect, what to do in a forked child, and at the end."""
+
+    connect: Connect
+    forked: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
+
+
 RECYCLE = 1800
 """Seconds after which a pooled connection is replaced: proxies and clouds cut idle ones without a word."""
 _inherited: list[Any] = []
 """A parent's pools: closing their connections here would end the parent's sessions."""
 
 
+class NotOurs(Exception):
+    """A way out of a transaction: the claim is lost, or was committed by an earlier copy of the call."""
+
+
+def still_in(connection: Connection) -> None:
+    """Raise `ConfigError` when an effect ended the transaction that it was given."""
+    if not connection.in_transaction():
+        raise ConfigError("the effect ended its transaction: inside transact(), leave commit and rollback to durastore")
+
+
 class Pool:
     """The connections of one store in this process."""
 
-    def __init__(
-        self, dialect: str, connect: Connect, *, size: int, timeout: float, closer: Callable[[], None]
-    ) -> None:
+    def __init__(self, dialect: str, target: Target, *, size: int, timeout: float) -> None:
         self.dialect = dialect
-        self._connect = connect
+        self._target = target
         self._size = size
         self._timeout = timeout
-        self._closer = closer
+        self._generation = 0
         self._open()
 
     def _open(self) -> None:
@@ -50,9 +72,11 @@ class Pool:
             use_lifo=True,
             reset_on_return=None,
         )
+        sqlalchemy.event.listen(self._single, "connect", self._made)
+        sqlalchemy.event.listen(self._single, "checkout", self._handed_out)
         self._multiple = sqlalchemy.create_engine(
             f"{self.dialect}://",
-            creator=self._connect,
+            creator=self._target.connect,
             pool_size=self._size,
             max_overflow=0,
             pool_timeout=self._timeout,
@@ -63,24 +87,38 @@ class Pool:
 
     def _autocommitting(self) -> Any:
         """A new connection whose statements commit by themselves; the drivers differ in how to say so."""
-        connection = self._connect()
+        connection = self._target.connect()
         if callable(connection.autocommit):
             connection.autocommit(True)
         else:
             connection.autocommit = True
         return connection
 
+    def _made(self, _connection: Any, record: Any) -> None:
+        record.info["generation"] = self._generation
+
+    def _handed_out(self, _connection: Any, record: Any, _proxy: Any) -> None:
+        if record.info["generation"] != self._generation:
+            raise sqlalchemy.exc.DisconnectionError  # the pool makes a new one in its place
+
     @contextmanager
     def single(self) -> Iterator[Any]:
-        """The driver's own connection, in autocommit. One that broke is not used again."""
+        """The driver's own connection, in autocommit. One that broke is not used again, nor are those that idle beside it."""
         pooled = self._single.connect()
+        connection = pooled.driver_connection
         try:
-            yield pooled.driver_connection
-        except BaseException:
+            yield connection
+        except BaseException as exc:
+            if self._is_disconnect(exc, connection):
+                self._generation += 1  # the server went away: each idle connection would fail one more call
             pooled.invalidate()  # it may be broken, or in the middle of an answer
             raise
         finally:
             pooled.close()
+
+    def _is_disconnect(self, error: BaseException, connection: Any) -> bool:
+        dialect = self._multiple.dialect
+        return isinstance(error, dialect.loaded_dbapi.Error) and dialect.is_disconnect(error, connection, None)
 
     def execute(self, sql: str, values: dict[str, Any], *, rows: bool = True) -> list[tuple[Any, ...]]:
         """The rows of one statement, which is a transaction of its own; `rows` false for one that has none.
@@ -91,7 +129,7 @@ class Pool:
             cursor = connection.cursor()
             try:
                 cursor.execute(sql, values)
-                return cursor.fetchall() if rows else []  # type: ignore[no-any-return]  # a driver's list of tuples
+                return cursor.fetchall() if rows else []
             finally:
                 cursor.close()
 
@@ -104,10 +142,11 @@ class Pool:
     def forked(self) -> None:
         """In a child: connections of one's own, and the parent's left alone."""
         _inherited.append((self._single, self._multiple))
+        self._target.forked()
         self._open()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._single.dispose()
         self._multiple.dispose()
-        self._closer()
+        self._target.close()

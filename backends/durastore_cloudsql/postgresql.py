@@ -10,6 +10,7 @@ pooler in transaction mode changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from durastore import rules
@@ -31,7 +32,7 @@ from durastore.errors import DurastoreError, FingerprintMismatch
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
-from durastore_cloudsql.pool import Pool
+from durastore_cloudsql.pool import NotOurs, Pool, still_in
 from durastore_cloudsql.rows import COLUMNS, NO_PROGRESS, NO_REQUEST, progress_values, record_of, request_values, run_of
 from durastore_cloudsql.tables import Tables
 
@@ -58,7 +59,10 @@ class PostgreSQLBackend:
 
     def _all(self, name: str, now: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a statement, in its own transaction."""
-        return self._pool.execute(self._sql[name], {"namespace": self._namespace, "now": now, **values})
+        return self._pool.execute(self._sql[name], self._values(now, **values))
+
+    def _values(self, now: int | None = None, **values: Any) -> dict[str, Any]:
+        return {"namespace": self._namespace, "now": now, **values}
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
         while True:
@@ -69,10 +73,14 @@ class PostgreSQLBackend:
             # held when the function looked, and lapsed when its row was shown: not granted, so ask again
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
-        keys, nonces = [grant.key for grant in grants], [grant.nonce for grant in grants]
-        rows = self._all("renew", now, keys=keys, nonces=nonces, leases=[grant.lease for grant in grants])
-        renewed = {nonce for (nonce,) in rows}
-        return [grant if grant.nonce in renewed else None for grant in grants]
+        ordered = sorted(grants, key=lambda grant: grant.key)
+        keys, nonces = [grant.key for grant in ordered], [grant.nonce for grant in ordered]
+        leases = [grant.lease for grant in ordered]
+        standing = {nonce for (nonce,) in self._all("renew", now, keys=keys, nonces=nonces, leases=leases)}
+        lacking = [grant.key for grant in ordered if grant.nonce not in standing]
+        if lacking:  # lost, or committed: a look after the statement sees what it waited for
+            standing |= {nonce for (nonce,) in self._all("committed", keys=lacking)}
+        return [grant if grant.nonce in standing else None for grant in grants]
 
     def commit(
         self,
@@ -92,10 +100,13 @@ class PostgreSQLBackend:
             return None if then is None else self._claim_next(then, now)
         return None if then is None else _if_granted(record_of(rows[0][1:]), then)
 
-    def _require_committed(self, grant: Grant) -> None:
-        """Raise `ClaimLost` unless this very grant has committed before."""
+    def _require_committed(self, grant: Grant) -> Payload:
+        """What this very grant has committed before. Raises `ClaimLost` when it has not."""
         rows = self._all("record", key=grant.key)
-        rules.commit(record_of(rows[0]) if rows else None, grant, Payload(b""), None, 0)
+        record = record_of(rows[0]) if rows else None
+        rules.commit(record, grant, Payload(b""), None, 0)
+        assert record is not None
+        return rules.committed(record).result
 
     def _claim_next(self, request: ClaimRequest, now: int | None) -> Granted | None:
         """For a repeated commit: its next claim, which its first try may have made already."""
@@ -115,32 +126,33 @@ class PostgreSQLBackend:
         now: int | None = None,
     ) -> Payload:
         """As in the contract; `tx` is a SQLAlchemy `Connection`. The claim's row is locked by the commit alone, at the end."""
-        with self._pool.transaction() as connection:
-            values = {"namespace": self._namespace, "key": grant.key}
-            row = connection.exec_driver_sql(self._sql["record"], values).fetchone()
-            record = None if row is None else record_of(row)
-            if rules.commit(record, grant, Payload(b""), retain, 0) is None:
-                assert record is not None
-                return rules.committed(record).result
+        with suppress(NotOurs), self._pool.transaction() as connection:
+            row = connection.exec_driver_sql(self._sql["record"], self._values(key=grant.key)).fetchone()
+            if rules.commit(None if row is None else record_of(row), grant, Payload(b""), retain, 0) is None:
+                raise NotOurs
             result = effect(connection)
-            values = _commit_values(grant, result, retain, progress, None)
-            values |= {"namespace": self._namespace, "now": now}
+            still_in(connection)
+            values = self._values(now, **_commit_values(grant, result, retain, progress, None))
             done = connection.exec_driver_sql(self._sql["commit_and_more"], values).fetchone()
             if done is None or done[0] is None:
-                raise rules.lost(grant, None)
+                raise NotOurs  # rolls back what the effect wrote
             return result
+        return self._require_committed(grant)
 
     def abandon(self, grant: Grant, *, error: str | None, in_doubt: bool, now: int | None = None) -> bool:
         state = "in_doubt" if in_doubt else "abandoned"
-        return bool(self._all("abandon", now, key=grant.key, nonce=grant.nonce, state=state, error=error))
+        values: dict[str, Any] = {"key": grant.key, "nonce": grant.nonce, "state": state, "error": _storable(error)}
+        return bool(self._all("abandon", now, **values) or self._all("given_back", **values))
 
     def load(self, run_id: str) -> StoredProgress | None:
         rows = self._all("load", run=run_id)
         return run_of(rows[0]) if rows else None
 
     def save(self, progress: StoredProgress, *, now: int | None = None) -> StoredProgress:
-        rows = self._all("save", now, **progress_values(progress)) or self._all("load", run=progress.run_id)
-        return run_of(rows[0])
+        while True:
+            rows = self._all("save", now, **progress_values(progress)) or self._all("load", run=progress.run_id)
+            if rows:  # else it was removed in between, by whoever forgot the run
+                return run_of(rows[0])
 
     def incarnate(self, run_id: str, *, now: int | None = None) -> int:
         return int(self._all("incarnate", now, run=run_id)[0][0])
@@ -232,7 +244,7 @@ class PostgreSQLBackend:
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         for number, data in enumerate(chunks):
-            values = {"namespace": self._namespace, "now": now, "blob": blob, "number": number, "data": data}
+            values = self._values(now, blob=blob, number=number, data=data)
             self._pool.execute(self._sql["put_chunk"], values, rows=False)
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
@@ -284,3 +296,8 @@ def _commit_values(
         **(NO_PROGRESS if progress is None else progress_values(progress)),
         **(NO_REQUEST if then is None else request_values(then)),
     }
+
+
+def _storable(error: str | None) -> str | None:
+    """Text as PostgreSQL takes it: NUL and lone surrogates as escapes."""
+    return None if error is None else error.replace("\0", "\\x00").encode(errors="backslashreplace").decode()

@@ -28,28 +28,21 @@ SELECT {clock}, {columns} FROM {records} WHERE namespace = %(namespace)s AND key
 SELECT {clock}, {columns} FROM {records} WHERE namespace = %(namespace)s AND key = ANY(%(keys)s)
 
 -- name: renew
-WITH asked AS (
-  SELECT * FROM unnest(%(keys)s::text[], %(nonces)s::text[], %(leases)s::bigint[]) AS a (key, nonce, lease)
-), renewed AS (
-  UPDATE {records} AS r SET lease = a.lease, expires_at = {clock} + a.lease, updated_at = {clock}
-  FROM asked AS a
-  WHERE r.namespace = %(namespace)s AND r.key = a.key AND r.nonce = a.nonce AND r.state = 'claimed'
-  RETURNING r.nonce
-)
-SELECT nonce FROM renewed
-UNION
-SELECT r.nonce FROM {records} AS r JOIN asked AS a ON r.key = a.key AND r.nonce = a.nonce
-WHERE r.namespace = %(namespace)s AND r.state = 'committed'
+UPDATE {records} AS r SET lease = a.lease, expires_at = {clock} + a.lease, updated_at = {clock}
+FROM unnest(%(keys)s::text[], %(nonces)s::text[], %(leases)s::bigint[]) AS a (key, nonce, lease)
+WHERE r.namespace = %(namespace)s AND r.key = a.key AND r.nonce = a.nonce AND r.state = 'claimed'
+RETURNING r.nonce
+
+-- name: committed
+SELECT nonce FROM {records} WHERE namespace = %(namespace)s AND key = ANY(%(keys)s) AND state = 'committed'
 
 -- name: abandon
-WITH given_back AS (
-  UPDATE {records} SET state = %(state)s, error = %(error)s, expires_at = NULL, updated_at = {clock}
-  WHERE namespace = %(namespace)s AND key = %(key)s AND nonce = %(nonce)s AND state = 'claimed'
-  RETURNING 1
-)
-SELECT 1 FROM given_back
-UNION ALL
-SELECT 1 FROM {records}
+UPDATE {records} SET state = %(state)s, error = %(error)s, expires_at = NULL, updated_at = {clock}
+WHERE namespace = %(namespace)s AND key = %(key)s AND nonce = %(nonce)s AND state = 'claimed'
+RETURNING true
+
+-- name: given_back
+SELECT true FROM {records}
 WHERE namespace = %(namespace)s AND key = %(key)s AND nonce = %(nonce)s AND state IN ('abandoned', 'in_doubt')
 
 -- name: settle

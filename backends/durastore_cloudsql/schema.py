@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from durastore.errors import SchemaError
+from durastore.errors import SchemaError, StoreUnavailable
 from durastore.sqlfiles import migrations, split
 from durastore_cloudsql import faults
 from durastore_cloudsql.pool import Pool
@@ -12,7 +12,9 @@ from durastore_cloudsql.tables import Tables
 
 __all__ = ["migrate", "newest", "version"]
 
-_LOCK = 0x64757261  # "dura": the number of the advisory lock
+_LOCK = 0x64757261  # "dura": the number of PostgreSQL's advisory lock
+_TURN_MAX = 60
+"""Seconds that MySQL lets a process wait for its turn."""
 
 
 def newest(kind: str) -> int:
@@ -23,7 +25,7 @@ def newest(kind: str) -> int:
 def version(pool: Pool, tables: Tables) -> int:
     """The schema that the database has, 0 for none. Only reads, so that rights on rows are enough once it is current."""
     try:
-        rows = pool.execute(f"SELECT MAX(version) FROM {tables.name('version')}", {})
+        rows = pool.execute(_version_query(tables), {})
     except Exception as exc:
         if isinstance(faults.of(exc, pool.dialect), SchemaError):
             return 0
@@ -32,7 +34,7 @@ def version(pool: Pool, tables: Tables) -> int:
 
 
 def migrate(pool: Pool, tables: Tables, kind: str) -> None:
-    """Bring the database to the newest schema."""
+    """Bring the database to the newest schema. Raises `SchemaError` when it is newer than this durastore."""
     last = newest(kind)
     found = version(pool, tables)
     if found > last:
@@ -42,42 +44,50 @@ def migrate(pool: Pool, tables: Tables, kind: str) -> None:
     if found == last:
         return
     with pool.transaction() as connection:
-        _take_turn(connection, kind)
-        try:
-            _apply(connection, tables, kind)
-        finally:
-            if (
-                kind == "mysql"
-            ):  # its statements of definition commit by themselves, and its lock belongs to the session
-                connection.exec_driver_sql("SELECT RELEASE_LOCK('durastore')")
+        if kind == "postgresql":
+            _migrate_postgresql(connection, tables)
+        else:
+            _migrate_mysql(connection, tables)
 
 
-def _take_turn(connection: Any, kind: str) -> None:
-    if kind == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-    else:
-        connection.exec_driver_sql("SELECT GET_LOCK('durastore', 60)")
-
-
-def _apply(connection: Any, tables: Tables, kind: str) -> None:
-    if tables.schema is not None and kind == "postgresql":
-        connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {tables.schema}")
-    name = tables.name("version")
-    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {name} (version INTEGER NOT NULL)")
-    found = connection.exec_driver_sql(f"SELECT MAX(version) FROM {name}").scalar_one() or 0
-    for number, script in _migrations(tables, kind):
-        if number > found:
-            _run_script(connection, script, kind)
-            connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({number})")
-
-
-def _run_script(connection: Any, script: str, kind: str) -> None:
-    """PostgreSQL takes a script as a whole, bodies of functions and all; MySQL one statement at a time."""
-    if kind == "postgresql":
+def _migrate_postgresql(connection: Any, tables: Tables) -> None:
+    """In one transaction, lock and all; each script goes as a whole, for the bodies of functions hold semicolons."""
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    if tables.schema is not None:
+        there = connection.exec_driver_sql("SELECT to_regnamespace(%(name)s)", {"name": tables.schema}).scalar_one()
+        if there is None:  # creating one "if not exists" asks for the right to create it even if it does
+            connection.exec_driver_sql(f"CREATE SCHEMA {tables.schema}")
+    for number, script in _outstanding(connection, tables, "postgresql"):
         connection.connection.driver_connection.execute(script)
-        return
-    for statement in split(script):
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(_version_insert(tables, number))
+
+
+def _migrate_mysql(connection: Any, tables: Tables) -> None:
+    """Statements of definition commit by themselves and can be run again; the lock belongs to the session."""
+    if connection.exec_driver_sql(f"SELECT GET_LOCK('durastore', {_TURN_MAX})").scalar_one() != 1:
+        raise StoreUnavailable(f"another process has been setting up for {_TURN_MAX} s")
+    try:
+        for number, script in _outstanding(connection, tables, "mysql"):
+            for statement in split(script):
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(_version_insert(tables, number))
+            connection.exec_driver_sql("COMMIT")  # before the next in turn looks
+    finally:
+        connection.exec_driver_sql("SELECT RELEASE_LOCK('durastore')")
+
+
+def _outstanding(connection: Any, tables: Tables, kind: str) -> list[tuple[int, str]]:
+    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {tables.name('version')} (version INTEGER NOT NULL)")
+    found = connection.exec_driver_sql(_version_query(tables)).scalar_one() or 0
+    return [(number, script) for number, script in _migrations(tables, kind) if number > found]
+
+
+def _version_query(tables: Tables) -> str:
+    return f"SELECT MAX(version) FROM {tables.name('version')}"  # noqa: S608  a checked name
+
+
+def _version_insert(tables: Tables, number: int) -> str:
+    return f"INSERT INTO {tables.name('version')} VALUES ({number})"  # noqa: S608  a checked name
 
 
 def _migrations(tables: Tables, kind: str) -> list[tuple[int, str]]:

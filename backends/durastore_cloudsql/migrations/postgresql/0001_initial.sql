@@ -69,16 +69,17 @@ RETURNS {records} LANGUAGE plpgsql VOLATILE AS
 $$
 DECLARE
   r {records};
-  t bigint := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  t bigint;
   locked boolean := false;
 BEGIN
   LOOP
     IF locked THEN
       SELECT * INTO r FROM {records} WHERE namespace = a_namespace AND key = a_key FOR UPDATE;
-      t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     ELSE
       SELECT * INTO r FROM {records} WHERE namespace = a_namespace AND key = a_key;
     END IF;
+    -- Read after each look and under the lock: a first token must not be older than that of a record that was removed in between.
+    t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     IF r.key IS NULL THEN
       INSERT INTO {records}
         (namespace, key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, created_at,
