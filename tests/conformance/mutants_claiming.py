@@ -6,11 +6,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from mutants import Mutant, breaks
-
 from durastore import rules
 from durastore.contract import Answer, ClaimRequest, Committed, Granted, Held, Payload
 from durastore.errors import FingerprintMismatch
+from tests.conformance.mutants import Mutant, breaks
 
 
 @breaks("CLAIM-1")

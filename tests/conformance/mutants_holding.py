@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mutants import Mutant, breaks
-
 from durastore import rules
 from durastore.contract import Grant, Granted, Payload, StoredProgress, StoredRecord
 from durastore.errors import ClaimLost
+from tests.conformance.mutants import Mutant, breaks
 
 
 def _as_holder(mutant: Mutant, grant: Grant) -> Grant:

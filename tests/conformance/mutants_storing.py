@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mutants import Mutant, breaks
-
 from durastore import rules
 from durastore.contract import Granted, Limits, Page, Payload, StoredProgress, StoredRecord, Swept
 from durastore.errors import DurastoreError, StoreUnavailable
+from tests.conformance.mutants import Mutant, breaks
 
 
 @breaks("PROGRESS-1")

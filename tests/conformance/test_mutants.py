@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import mutants_claiming
-import mutants_holding
-import mutants_storing
 import pytest
-from mutants import MUTANTS, Mutant, Verdict, caught, table
 
 from durastore.conformance.catalogue import catalogue
 from durastore.conformance.suite import required
+from tests.conformance import mutants_claiming, mutants_holding, mutants_storing
+from tests.conformance.mutants import MUTANTS, Mutant, Verdict, caught, table
 
 __all__ = ["mutants_claiming", "mutants_holding", "mutants_storing"]
 
