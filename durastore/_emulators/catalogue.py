@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from durastore._emulators import dynamodb, firestore, mysql, postgresql
+from durastore._emulators import container, dynamodb, firestore, mysql, postgresql
 from durastore._emulators.answers import Available, NotRun
 from durastore._emulators.recipe import Recipe
 
@@ -19,8 +19,6 @@ class Entry:
 
     local: Callable[[], Recipe | NotRun]
     probe: Callable[[str], str]
-    container: Callable[[], Recipe | NotRun] | None = None
-    """None: what it stands for is a particular local program."""
 
 
 def _bouncer_unplaced() -> Recipe | NotRun:
@@ -53,7 +51,13 @@ def given_url(name: str) -> str | None:
 
 def way(name: str) -> Recipe | NotRun:
     """How a server is started here: by Docker if it can be, else as a process."""
-    return ENTRIES[name].local()
+    if name not in container.IMAGES:  # it stands for a particular local program
+        return ENTRIES[name].local()
+    trouble = container.trouble()
+    if trouble is None:
+        return container.recipe(name)
+    found = ENTRIES[name].local()
+    return NotRun(f"{found.reason}, and {trouble}", found.hint) if isinstance(found, NotRun) else found
 
 
 def available(name: str) -> Available | NotRun:
@@ -63,4 +67,4 @@ def available(name: str) -> Available | NotRun:
     if name in WITHOUT_SERVER:
         return Available("local", name)
     found = way(name)
-    return found if isinstance(found, NotRun) else Available("local", found.what)
+    return found if isinstance(found, NotRun) else Available(found.how, found.what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -27,7 +28,7 @@ _LIST_TABLES = {
 def ministack() -> Recipe | NotRun:
     """Runs ministack in a virtual environment of its own: it pins an old botocore."""
     missing = _missing()
-    if missing:
+    if missing is not None:
         return missing
     name, needs = f"ministack-{MINISTACK}", [f"ministack=={MINISTACK}", "hypercorn>=0.17,<1"]
     return Recipe(
@@ -51,7 +52,7 @@ def ministack() -> Recipe | NotRun:
 def moto() -> Recipe | NotRun:
     """Runs moto's server behind one lock, without which its transactions lose updates."""
     missing = _missing()
-    if missing:
+    if missing is not None:
         return missing
     name, needs = f"moto-{MOTO}", [f"moto[server]=={MOTO}"]
     script = str(Path(__file__).with_name("moto_locked.py"))
@@ -65,8 +66,6 @@ def moto() -> Recipe | NotRun:
 
 
 def _missing() -> NotRun | None:
-    from importlib.util import find_spec
-
     if sys.platform == "win32":
         return NotRun("DynamoDB's emulators are run on Unix only", "install Docker")
     if not find_spec("boto3"):

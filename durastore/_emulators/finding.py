@@ -14,13 +14,15 @@ from pathlib import Path
 __all__ = ["executable", "firestore_jar", "java", "output", "postgresql_folders", "unprivileged_user", "wheel_folder"]
 
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+_DEBIAN_POSTGRESQL = Path("/usr/lib/postgresql")
+_FIXED_SDK_ROOTS = (Path("/usr/lib/google-cloud-sdk"), Path("~/google-cloud-sdk").expanduser())
 _JAR = "cloud-firestore-emulator.jar"
 JAVA_MIN = 11
 
 
-def executable(*names: str, folders: Sequence[str | Path] = _SBIN) -> str | None:
+def executable(*names: str, folders: Sequence[str | Path] | None = None) -> str | None:
     """The first of these programs on PATH, or in one of the folders where such programs hide."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, folders)])
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, _SBIN if folders is None else folders)])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
 
@@ -47,7 +49,7 @@ def wheel_folder() -> Path | None:
 def postgresql_folders() -> list[Path]:
     """Where the system's PostgreSQL servers are, the newest of Debian's first."""
     on_path = [Path(found).resolve().parent for name in ("initdb",) if (found := shutil.which(name))]
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    debian = sorted(_DEBIAN_POSTGRESQL.glob("*/bin"), key=_version, reverse=True)
     return [folder for folder in [*on_path, *debian] if (folder / "initdb").exists() and (folder / "postgres").exists()]
 
 
@@ -100,7 +102,7 @@ def _sdk_roots() -> Iterator[Path]:
     for given in (os.environ.get("CLOUDSDK_ROOT"), os.environ.get("CLOUDSDK_ROOT_DIR")):
         if given:
             yield Path(given)
-    yield from (Path("/usr/lib/google-cloud-sdk"), Path("~/google-cloud-sdk").expanduser())
+    yield from _FIXED_SDK_ROOTS
     gcloud = shutil.which("gcloud")
     said = output(gcloud, "info", "--format=value(installation.sdk_root)") if gcloud else ""
     if said.strip():

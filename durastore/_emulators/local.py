@@ -33,10 +33,9 @@ END_MAX = supervisor.STOP_MAX + 10
 class LocalServer:
     """A running server. `owner` is the process that it lives with, this one by default; None: it lives until `stop`."""
 
-    how = "local"
-
     def __init__(self, name: str, recipe: Recipe, owner: Process | None) -> None:
         self.name = name
+        self.how = recipe.how
         self._recipe = recipe
         self._owner = owner
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -48,9 +47,9 @@ class LocalServer:
         except BaseException as exc:
             kept = self._keep_log()
             self.stop()
-            if isinstance(exc, EmulatorError) or not isinstance(exc, Exception):
-                raise
-            raise EmulatorError(f"{name}: cannot prepare {recipe.what}: {exc}{kept}") from exc
+            if isinstance(exc, EmulatorError):
+                raise EmulatorError(f"{exc}{kept}") from exc.__cause__
+            raise
 
     @property
     def url(self) -> str:
@@ -60,6 +59,11 @@ class LocalServer:
     def keeps_data(self) -> bool:
         """Do the data survive `restart`?"""
         return self._recipe.keeps
+
+    @property
+    def cleanup(self) -> list[str]:
+        """What has to be run before its folder is removed."""
+        return self._recipe.cleanup(self.site)
 
     @property
     def process(self) -> Process:
@@ -73,7 +77,7 @@ class LocalServer:
     def stop(self) -> None:
         """Stop it and remove its folder. Repeatable."""
         self._end_supervisor()
-        shutil.rmtree(self.site.folder, ignore_errors=True)
+        supervisor.remove(self.site.folder, self.cleanup)
 
     def kill(self) -> None:
         """End it as a crash would, workers and all, and keep its data. Returns when it has ended."""
@@ -104,7 +108,7 @@ class LocalServer:
                 self._start()
                 break
             except EmulatorError:
-                if attempt == PORT_TRIES - 1 or "in use" not in self.log():
+                if attempt == PORT_TRIES - 1 or "in use" not in self.log().lower():
                     raise
                 self._end_supervisor()
                 (self.site.folder / "log").unlink()
@@ -118,6 +122,8 @@ class LocalServer:
             self.site.user,
             self._recipe.stop_signal,
             self._owner,
+            self._recipe.after(self.site),
+            self.cleanup,
         )
         self._supervisor = subprocess.Popen(  # noqa: S603  our own script
             [sys.executable, "-I", "-S", supervisor.__file__, order.to_json()],
@@ -133,14 +139,18 @@ class LocalServer:
         give_up = time.monotonic() + self._recipe.start_max
         while True:
             try:
-                return self._recipe.probe(self.url)
+                version = self._recipe.probe(self.url)
             except Exception as exc:  # a server that is not ready fails in many ways
                 if self._has_ended() or time.monotonic() > give_up:
                     what = (
                         "ended at once" if self._has_ended() else f"does not serve after {self._recipe.start_max:g} s"
                     )
                     raise EmulatorError(f"{self.name}: {self._recipe.what} {what} ({exc}){self._tail()}") from exc
-            time.sleep(POLL)
+                time.sleep(POLL)
+            else:
+                if self._has_ended():
+                    raise EmulatorError(f"{self.name}: its port is in use by another server{self._tail()}")
+                return version
 
     def _has_ended(self) -> bool:
         assert self._supervisor is not None, "started"
@@ -205,12 +215,12 @@ def run_as(site: Site, *command: str, stdin: str = "") -> None:
         raise EmulatorError(f"{Path(command[0]).name} failed with {done.returncode}: {said}")
 
 
-def end(process: Process, folder: Path) -> bool:
+def end(process: Process, folder: Path, cleanup: list[str]) -> bool:
     """End a server that another process started, and remove its folder. Returns whether it was still running."""
     running = process.alive()
     process.signal(signal.SIGTERM)
     _await(lambda: not process.alive(), END_MAX, f"process {process.pid} does not end")
-    shutil.rmtree(folder, ignore_errors=True)
+    supervisor.remove(folder, cleanup)
     return running
 
 

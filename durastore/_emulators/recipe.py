@@ -44,7 +44,12 @@ class Recipe:
     """It refuses root, and is run as another user then."""
     environment: Callable[[Site], Mapping[str, str]] = lambda _site: {}
     stop_signal: int = signal.SIGTERM
+    after: Callable[[Site], list[str]] = lambda _site: []
+    """A command that is run each time it has ended, or has been killed."""
+    cleanup: Callable[[Site], list[str]] = lambda _site: []
+    """A command that is run before its folder is removed."""
     keeps: bool = False
     """Its data survive a restart."""
+    how: str = "local"
     start_max: float = 60.0
     """Seconds until it must serve."""

@@ -30,9 +30,16 @@ class Record:
     started: str
     """With the pid it names the process, so that a recycled pid is never killed."""
 
+    cleanup: list[str]
+    """What has to be run before its folder is removed."""
+
     @property
     def process(self) -> Process:
         return Process(self.pid, self.started)
+
+    def end(self) -> bool:
+        """End it and remove what it wrote. Returns whether it was still running."""
+        return end(self.process, Path(self.folder), self.cleanup)
 
 
 class Registry:
@@ -58,15 +65,23 @@ class Registry:
         for name in reversed(NAMES):
             if (not names or name in names) and self._file(name).exists():
                 with self._lock(name):
-                    ended += [record for record in self._recorded(name) if end(record.process, Path(record.folder))]
+                    ended += [record for record in self._recorded(name) if record.end()]
                     self._file(name).unlink(missing_ok=True)
         return ended
 
     def _start(self, name: str, owner: Process | None, behind: str | None) -> Record:
         server = launch(name, owner, behind)
         process = server.process
-        folder = str(server.site.folder)
-        record = Record(name, server.url, server.version, server.how, folder, process.pid, process.started)
+        record = Record(
+            name=name,
+            url=server.url,
+            version=server.version,
+            how=server.how,
+            folder=str(server.site.folder),
+            pid=process.pid,
+            started=process.started,
+            cleanup=server.cleanup,
+        )
         try:
             self._file(name).write_text(json.dumps(asdict(record)), encoding="utf-8")
         except BaseException:

@@ -17,16 +17,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-__all__ = ["STATUS", "Order", "Process", "identity", "started"]
+__all__ = ["STATUS", "Order", "Process", "identity", "remove", "started"]
 
 STATUS = "status"
 """A file in the folder: ``running PID`` or ``ended CODE``."""
 POLL = 0.05
 STOP_MAX = 10.0
-"""Seconds for a server to end by itself before it is killed."""
 _SUBREAPER = 36
 """Of Linux' prctl: orphans below become ours, so that no worker of a killed server escapes."""
 
@@ -66,15 +65,21 @@ class Order:
     stop_signal: int = signal.SIGTERM
     owner: Process | None = None
     """None: run until told to end."""
+    after: list[str] = field(default_factory=list)
+    """A command to run when the server has ended."""
+    cleanup: list[str] = field(default_factory=list)
+    """A command to run before the folder goes."""
+    stop_max: float = STOP_MAX
+    """Seconds for the server to end by itself before it is killed."""
 
     def to_json(self) -> str:
-        owner = self.owner and [self.owner.pid, self.owner.started]
-        return json.dumps([self.command, self.folder, self.user, int(self.stop_signal), owner])
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, document: str) -> Order:
-        command, folder, user, stop_signal, owner = json.loads(document)
-        return cls(command, folder, user, stop_signal, Process(*owner) if owner else None)
+        order = json.loads(document)
+        owner = order.pop("owner")
+        return cls(**order, owner=Process(**owner) if owner else None)
 
 
 def started(pid: int) -> str | None:
@@ -131,7 +136,7 @@ class Supervisor:
         while not self.ending:
             if self.order.owner is not None and not self.order.owner.alive():
                 self.end()
-                shutil.rmtree(self.folder, ignore_errors=True)
+                remove(self.folder, self.order.cleanup)
                 return
             if self.crashing:
                 self.crashing = False
@@ -151,7 +156,7 @@ class Supervisor:
         if self.server.poll() is None:
             self.server.send_signal(self.order.stop_signal)
             with suppress(subprocess.TimeoutExpired):
-                self.server.wait(STOP_MAX)
+                self.server.wait(self.order.stop_max)
         self._kill()
 
     def _kill(self) -> None:
@@ -160,6 +165,18 @@ class Supervisor:
                 os.killpg(self.server.pid, signal.SIGKILL)
         self.server.wait()
         _kill_orphans()
+        _run(self.order.after)
+
+
+def remove(folder: Path, cleanup: list[str]) -> None:
+    """Remove a server's folder, after what else it has left has been."""
+    _run(cleanup)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(command: list[str]) -> None:
+    if command:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603  ours
 
 
 def _kill_orphans() -> None:
