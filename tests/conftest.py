@@ -17,20 +17,29 @@ from durastore._emulators.catalogue import given_url
 from durastore._emulators.registry import Registry
 from durastore._emulators.supervisor import Process
 
+PLACE = Path(tempfile.gettempdir())
 SESSION = "DURASTORE_TEST_SESSION"
 """``PID FOLDER``: the process with which the session's servers end, and where they are registered. Workers inherit it."""
 
 
 def pytest_configure() -> None:
     if SESSION not in os.environ:
-        os.environ[SESSION] = f"{os.getpid()} {tempfile.mkdtemp(prefix='durastore-session-')}"
+        os.environ[SESSION] = f"{os.getpid()} {PLACE / f'durastore-session-{os.getpid()}'}"
 
 
 def pytest_unconfigure() -> None:
     owner, folder = _session()
-    if owner == os.getpid():
+    if owner == os.getpid() and folder.exists():
         Registry(folder).down()
         shutil.rmtree(folder, ignore_errors=True)
+    for stale in PLACE.glob("durastore-session-*"):  # of a session that was killed; its servers went with it
+        if not _alive(stale):
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def _alive(folder: Path) -> bool:
+    pid = folder.name.rpartition("-")[2]
+    return not pid.isdigit() or Process.of(int(pid)) is not None
 
 
 def _session() -> tuple[int, Path]:

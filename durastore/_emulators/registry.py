@@ -53,7 +53,7 @@ class Registry:
         """The server of this name, started now if none runs. It lives until `down`, or until `owner` ends, if one is given."""
         behind = given_url("postgresql") or self.up("postgresql", owner).url if name == "pgbouncer" else None
         with self._lock(name):
-            return self._running(name) or self._start(name, owner, behind)
+            return self._running(name) or self._start_anew(name, owner, behind)
 
     def running(self) -> list[Record]:
         """What runs, in the order of `NAMES`."""
@@ -69,7 +69,9 @@ class Registry:
                     self._file(name).unlink(missing_ok=True)
         return ended
 
-    def _start(self, name: str, owner: Process | None, behind: str | None) -> Record:
+    def _start_anew(self, name: str, owner: Process | None, behind: str | None) -> Record:
+        for dead in self._recorded(name):
+            dead.end()
         server = launch(name, owner, behind)
         process = server.process
         record = Record(

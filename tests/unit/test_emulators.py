@@ -459,6 +459,7 @@ def test_a_server_that_died_is_started_anew(scripted: None, tmp_path: Path) -> N
     second = registry.up("firestore")
     try:
         assert second.pid != first.pid
+        assert not Path(first.folder).exists()
     finally:
         registry.down()
 
