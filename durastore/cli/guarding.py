@@ -64,11 +64,12 @@ class Guard:
     @contextmanager
     def watching(self, child: Child) -> Iterator[None]:
         """While a command runs, let it end with this process."""
-        self._tell(f"watch {child.target}")
+        slot = threading.get_ident()
+        self._tell(f"watch {slot} {child.target}")
         try:
             yield
         finally:
-            self._tell(f"ended {child.target}")
+            self._tell(f"ended {slot}")
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:

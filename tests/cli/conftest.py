@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,15 @@ def eventually(happened: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"not within {PATIENCE} s: {what}")
 
 
+def _runner() -> CliRunner:
+    """One that keeps stdout and stderr apart: by default since Click 8.2, on demand before."""
+    apart: Any = CliRunner
+    return apart(mix_stderr=False) if "mix_stderr" in signature(CliRunner).parameters else apart()
+
+
+RUNNER = _runner()
+
+
 class Shell:
     """A folder with a store, and the command line in it."""
 
@@ -44,8 +54,14 @@ class Shell:
 
     def __call__(self, *args: str | Path, code: int | None = 0, stdin: bytes | None = None) -> Result:
         """Run it in this process, and expect an exit code."""
-        result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin, prog_name="durastore")
-        assert code is None or result.exit_code == code, (args, result.exit_code, result.output, result.exception)
+        result = RUNNER.invoke(cli, [str(arg) for arg in args], input=stdin, prog_name="durastore")
+        assert code is None or result.exit_code == code, (
+            args,
+            result.exit_code,
+            result.stdout,
+            result.stderr,
+            result.exception,
+        )
         return result
 
     def json(self, *args: str | Path, code: int = 0, stdin: bytes | None = None) -> Any:

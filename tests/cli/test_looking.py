@@ -94,7 +94,8 @@ def test_hostile_names(shell: Shell):
         ["show", HOSTILE + "x"],
         ["once", HOSTILE, "--in-doubt", "halt", "--", "true"],
     ):
-        shown = shell(*command, code=None).output
+        done = shell(*command, code=None)
+        shown = done.stdout + done.stderr
         assert shown
         assert all(character.isprintable() or character in "\n\t" for character in shown), command
         assert "\u202e" not in shown
@@ -133,7 +134,7 @@ def test_looking_creates_nothing(shell: Shell, command: list[str]):
     for url in (shell.url, f"{shell.url}?create=true"):
         failed = shell(*command, "--url", url, code=None)
         assert failed.exit_code in (1, 6)
-        assert "no such file" in failed.output
+        assert "no such file" in failed.stdout + failed.stderr
     assert list(shell.folder.iterdir()) == []
 
 

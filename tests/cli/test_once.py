@@ -6,8 +6,11 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
+
+from durastore.cli import guard
 
 from .conftest import Shell, alive, eventually
 
@@ -353,6 +356,33 @@ def test_killed_itself_it_takes_its_command_with_it(shell: Shell, options: list[
         shell("once", "k", *options, "--", "true", code=3)
     else:
         assert shell("once", "k", "--", "echo", "again").stdout == "again\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a command cannot be found by what it was told")
+def test_a_command_that_was_not_announced_yet_is_found(shell: Shell):
+    """Killed between starting a command and telling the guard which it is: the command is found, and stopped all the same."""
+    claim = {
+        "url": shell.url,
+        "key": "k é",
+        "run_id": "r",
+        "owner": "o",
+        "nonce": "n",
+        "token": 12345,
+        "attempt": 1,
+        "lease": 10**6,
+    }
+    env = {**shell.env, "DURASTORE_KEY": "k é", "DURASTORE_TOKEN": "12345"}
+    commands = [
+        subprocess.Popen(["sleep", "60"], start_new_session=True, env={**env, **other})
+        for other in ({}, {"DURASTORE_TOKEN": "12346"})
+    ]
+    told = f"{json.dumps(['cat'])}\nhold 1 {json.dumps(claim)}\n"
+    done = subprocess.run([sys.executable, guard.__file__], input=told.encode(), stdout=subprocess.PIPE, check=True)
+    assert json.loads(done.stdout) == claim
+    assert commands[0].wait(20) == -signal.SIGTERM
+    assert commands[1].poll() is None
+    commands[1].kill()
+    commands[1].wait()
 
 
 def test_on_a_terminal_the_command_reads_it(shell: Shell):
