@@ -120,7 +120,7 @@ class GroundClauses:
 
     @clause("KEY-1")
     def test_key_1_runs_are_apart(self, harness: Harness) -> None:
-        """Likewise run ids."""
+        """Run ids that differ in the same ways are different runs."""
         client = Client(harness)
         for step, run in enumerate(KEYS_APART):
             assert client.load(run) is None, f"{run!r} is taken for another run"

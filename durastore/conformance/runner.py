@@ -73,7 +73,7 @@ def _pytest(url: str, home: Path, options: Sequence[str], output: IO[Any]) -> su
     from durastore_pytest import URL_VARIABLE
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {URL_VARIABLE: url, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {URL_VARIABLE: url, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(home)}
     command = [sys.executable, "-m", "pytest", "-p", "durastore_pytest", "-p", "no:cacheprovider", "-q", "--tb=short"]
     command += ["-c", str(home / "pytest.ini"), "--rootdir", str(home), "--pyargs", _SUITE, *options]
     return subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)  # noqa: S603  ourselves

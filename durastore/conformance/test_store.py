@@ -10,6 +10,12 @@ from durastore.conformance.harness import UrlHarness
 from durastore.conformance.suite import Conformance
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Called for each test as it is collected. Without a store none is."""
+    if not metafunc.config.getoption("durastore_url"):
+        raise pytest.UsageError("which store? pytest --pyargs durastore.conformance --durastore-url URL")
+
+
 class TestStore(Conformance):
     """Every clause, on the store of the command line."""
 
