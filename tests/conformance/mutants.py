@@ -7,7 +7,7 @@ suite's tests on them in this process, and the table.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from durastore.conformance.userdata import UserData, user_data_for
 from durastore.contract import Backend
 from durastore.memory import MemoryBackend, _Space
 
-__all__ = ["MUTANTS", "Mutant", "MutantHarness", "Verdict", "breaks", "caught", "table"]
+__all__ = ["MUTANTS", "Mutant", "MutantHarness", "Verdict", "breaks", "caught", "markdown", "text"]
 
 MUTANTS: list[type[Mutant]] = []
 SLOW = (
@@ -113,12 +113,27 @@ def caught(mutant: type[Mutant], tests: Iterable[str] | None = None) -> Verdict:
     return Verdict(mutant, failures, time.monotonic() - began)
 
 
-def table(verdicts: Iterable[Verdict]) -> str:
-    """The mutants, what they break, and what caught them, as Markdown."""
-    lines = ["| broken backend | breaks | caught by | also fails |", "|---|---|---|---|"]
-    for verdict in verdicts:
-        what = " ".join((verdict.mutant.__doc__ or "").split())
-        by = [test for test in verdict.failures if verdict.mutant.clause in required()[test]]
-        others = ", ".join(sorted(verdict.clauses - {verdict.mutant.clause})) or "-"
-        lines.append(f"| {what} | {verdict.mutant.clause} | {', '.join(by) or '**nothing**'} | {others} |")
+Row = tuple[str, str, str, str]
+HEAD: Row = ("broken backend", "breaks", "caught by", "also fails")
+
+
+def _row(verdict: Verdict) -> Row:
+    what = " ".join((verdict.mutant.__doc__ or "").split())
+    by = [test for test in verdict.failures if verdict.mutant.clause in required()[test]]
+    others = ", ".join(sorted(verdict.clauses - {verdict.mutant.clause})) or "-"
+    return what, verdict.mutant.clause, ", ".join(by) or "NOTHING", others
+
+
+def markdown(verdicts: Iterable[Verdict]) -> str:
+    """The mutants, what they break, and what caught them, as a table in Markdown."""
+    rows = [HEAD, ("---",) * 4, *map(_row, verdicts)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def text(verdicts: Sequence[Verdict]) -> str:
+    """The same for a terminal, with the first test that caught each."""
+    caught = sum(verdict.mutant.clause in verdict.clauses for verdict in verdicts)
+    lines = [f"Backends broken on purpose: {caught} of {len(verdicts)} caught by the clause that they break"]
+    for what, breaks_, by, _ in map(_row, verdicts):
+        lines.append(f"  {breaks_:<14} {what[:62]:<62} {by.partition(',')[0]}")
     return "\n".join(lines) + "\n"

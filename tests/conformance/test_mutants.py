@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,29 +9,28 @@ import pytest
 from durastore.conformance.catalogue import catalogue
 from durastore.conformance.suite import required
 from tests.conformance import mutants_claiming, mutants_holding, mutants_storing
-from tests.conformance.mutants import MUTANTS, Mutant, Verdict, caught, table
+from tests.conformance.mutants import MUTANTS, Mutant, Verdict, caught, markdown, text
 
 __all__ = ["mutants_claiming", "mutants_holding", "mutants_storing"]
 
-REPORT = Path(__file__).parents[2] / "reports" / "mutants.md"
+REPORTS = Path(__file__).parents[2] / "reports"
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> Iterator[list[Verdict]]:
-    """What the suite said of each; the table is written at the end."""
+def verdicts() -> list[Verdict]:
+    """What the suite said of each. The table goes to ``reports/``, where `make test` shows it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("durastore.conformance.client.LISTED_SECONDS_MAX", 0.05)  # nothing is eventual in memory
         patch.setattr("durastore.conformance.patient.DEADLINE", 0.05)
         found = [caught(mutant) for mutant in MUTANTS]
-    yield found
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(f"# Backends broken on purpose\n\n{table(found)}", encoding="utf-8")
+    REPORTS.mkdir(exist_ok=True)
+    (REPORTS / "mutants.md").write_text(f"# Backends broken on purpose\n\n{markdown(found)}", encoding="utf-8")
+    (REPORTS / "mutants.txt").write_text(text(found), encoding="utf-8")
+    return found
 
 
-def test_each_is_caught_by_its_clause(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_is_caught_by_its_clause(verdicts: list[Verdict]) -> None:
     """Among the clauses that fail is the one that the mutant breaks."""
-    with capsys.disabled():
-        print(f"\n{table(verdicts)}")
     escaped = {
         verdict.mutant.__name__: sorted(verdict.clauses)
         for verdict in verdicts
