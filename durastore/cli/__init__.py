@@ -63,8 +63,10 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
-        except (ClickExit, click.ClickException, click.Abort):
+        except (ClickExit, click.ClickException):
             raise
+        except click.Abort:  # Ctrl-C, or the end of the input, at a question
+            _fail(KeyboardInterrupt())
         except BrokenPipeError:
             _hush_stdout()
             raise ClickExit(Exit.PIPE) from None
