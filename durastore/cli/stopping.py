@@ -128,9 +128,9 @@ class Stopper:
     def _announce(self, count: int) -> None:
         commands = "1 command" if count == 1 else f"{count} commands"
         if self._level == 1:
-            tell(f"letting {commands} finish; Ctrl-C again stops them")
+            tell(f"letting {commands} finish; Ctrl-C again stops")
         elif self._level == 2:  # noqa: PLR2004  the second step of the ladder
-            tell(f"stopping {commands}; Ctrl-C again kills them")
+            tell(f"stopping {commands}; another signal kills")
 
     def _order(self) -> int | None:
         """What the commands under way are to get now."""
