@@ -42,6 +42,8 @@ AHEAD_MAX = 1000
 """Steps that may be done ahead of an unfinished one, with concurrency: bounds the memory, not the threads."""
 WAKE_SECONDS = 0.5
 """How often the waiting thread wakes with nothing to do: a signal that comes as it falls asleep is heard no later."""
+UNBEGUN = "left before its effect began"
+"""The error of a claim that was given back before anything happened."""
 END: Any = object()
 """What `Source.take` gives after the last item."""
 OnStep: TypeAlias = Callable[[int, Outcome[Any]], Any]
@@ -203,7 +205,7 @@ def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
                 yield partial(plan.save, step)
     except BaseException:
         if held is not None:
-            yield from give_back(run, held, "left before its effect began", in_doubt=held.took_over is not None)
+            yield from give_back(run, held, UNBEGUN, in_doubt=held.took_over is not None)
         raise
     yield partial(plan.save, step)
     return plan.summary(plan.saved if plan.gap else step)
@@ -227,15 +229,27 @@ def _fused(
 ) -> Steps[tuple[Outcome[Any], Claim | None]]:
     """Run one step, and claim the next one in the same write where the inputs can be looked into."""
     run, terms = plan.ckpt.run, plan.ckpt.terms
-    ahead = source.ahead(1)
-    then = plan.request(step + 1, ahead[0]) if ahead else None
     due = not plan.gap and step + 1 - plan.saved >= plan.save_every
-    progress = plan.progress(step + 1) if due else None
+    try:
+        then = _next_request(plan, source, step + 1)
+        progress = plan.progress(step + 1) if due else None
+    except BaseException:
+        yield from give_back(run, claim, UNBEGUN, in_doubt=claim.took_over is not None)
+        raise
     effect = partial(plan.call_model, item)
     outcome, held = yield from perform(run, claim, effect, terms, progress=progress, then=then)
     if progress is not None:
         plan.saved = step + 1
     return outcome, held
+
+
+def _next_request(plan: Plan[I], source: Source[I], step: int) -> ClaimRequest | None:
+    """The request for the next step, None where there is none to see. An error in making it is that step's, at its turn."""
+    try:
+        ahead = source.ahead(1)
+        return plan.request(step, ahead[0]) if ahead else None
+    except Exception:  # noqa: BLE001  raised again when the step is taken
+        return None
 
 
 def _look_ahead(plan: Plan[I], source: Source[I], step: int) -> Steps[dict[str, StoredRecord]]:

@@ -79,9 +79,12 @@ class MemoryBackend:
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
         with self._space.lock:
-            answer, write = rules.claim(self._space.records.get(request.key), request, _time(now))
-            self._write(write)
-            return answer
+            return self._claim(request, _time(now))
+
+    def _claim(self, request: ClaimRequest, now: int) -> Answer:
+        answer, write = rules.claim(self._space.records.get(request.key), request, now)
+        self._write(write)
+        return answer
 
     def renew(self, grants: Sequence[Grant], *, now: int | None = None) -> Sequence[Grant | None]:
         with self._space.lock:
@@ -104,15 +107,20 @@ class MemoryBackend:
     ) -> Granted | None:
         with self._space.lock:
             at = _time(now)
-            write = rules.commit(self._space.records.get(grant.key), grant, result, retain, at)
-            self._write(write)
-            if progress is not None and write is not None:
-                self._save(progress, at)
+            self._commit(grant, result, retain, progress, at)
             return None if then is None else self._claim_next(then, at)
+
+    def _commit(
+        self, grant: Grant, result: Payload, retain: int | None, progress: StoredProgress | None, now: int
+    ) -> None:
+        write = rules.commit(self._space.records.get(grant.key), grant, result, retain, now)
+        self._write(write)
+        if progress is not None and write is not None:
+            self._save(progress, now)
 
     def _claim_next(self, request: ClaimRequest, now: int) -> Granted | None:
         try:
-            answer = self.claim(request, now=now)
+            answer = self._claim(request, now)
         except FingerprintMismatch:
             return None
         return answer if isinstance(answer, Granted) else None
@@ -134,7 +142,7 @@ class MemoryBackend:
                 return rules.committed(_known(record)).result
             tx: dict[Any, Any] = {}
             result = effect(tx)
-            self.commit(grant, result=result, retain=retain, progress=progress, now=at)
+            self._commit(grant, result, retain, progress, at)
             self.user_data.update(tx)
             return result
 
