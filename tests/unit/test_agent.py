@@ -250,19 +250,18 @@ def test_bad_options(options: dict[str, int]) -> None:
 
 def test_two_workers_on_one_run() -> None:
     """Two workers on one run share the steps: each effect once, and both end well."""
-    store, _, _ = virtual()
     model = Model()
     sums: list[Summary] = []
+    with durastore.open("memory://") as store:
 
-    def work() -> None:
-        summary = run_agent(iter(range(50)), store.checkpoint("run"), model)
-        sums.append(summary)
+        def work() -> None:
+            sums.append(run_agent(iter(range(50)), store.checkpoint("run"), model))
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert [summary.processed for summary in sums] == [50, 50]
     assert sorted(model.seen) == list(range(50))
 
