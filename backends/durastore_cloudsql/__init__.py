@@ -18,13 +18,11 @@ from typing import Any
 
 from durastore.contract import Backend
 from durastore.urls import StoreURL, boolean, choice, integer, seconds, text
-from durastore_cloudsql.pool import Pool
+from durastore_cloudsql.pool import Pool, Target
 from durastore_cloudsql.tables import Tables
 from durastore_cloudsql.targets import target
 
 __all__ = ["connect"]
-
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 
 
 def connect(url: StoreURL) -> Backend:
@@ -40,21 +38,27 @@ def connect(url: StoreURL) -> Backend:
         ip_type=choice("public", "private", "psc"),
         creator=_function,
     )
-    kind = url.scheme.rpartition("+")[2]
     reached = target(url, options)
-    if kind == "mysql":
-        from durastore_cloudsql.packets import ready
-
-        reached = replace(reached, connect=ready(reached.connect))
-    size, timeout = options.get("pool_size", 10), options.get("pool_timeout", 10.0)
-    pool = Pool(_DRIVERS[kind], reached, size=size, timeout=timeout)
     tables = Tables(options.get("table_prefix", "durastore_"), options.get("schema"))
-    if kind == "postgresql":
-        from durastore_cloudsql.postgresql import PostgreSQLBackend
+    sized = {"size": options.get("pool_size", 10), "timeout": options.get("pool_timeout", 10.0)}
+    make = _postgresql if url.scheme.endswith("postgresql") else _mysql
+    return make(url, reached, tables, sized)
 
-        return PostgreSQLBackend(pool, tables, url.namespace, url.scheme)
+
+def _postgresql(url: StoreURL, reached: Target, tables: Tables, sized: dict[str, Any]) -> Backend:
+    from durastore_cloudsql.postgresql import PostgreSQLBackend
+    from durastore_cloudsql.wire import Preparing
+
+    preparing = Preparing()
+    pool = Pool("postgresql+psycopg", reached, on_single=preparing, **sized)
+    return PostgreSQLBackend(pool, tables, url.namespace, url.scheme, preparing)
+
+
+def _mysql(url: StoreURL, reached: Target, tables: Tables, sized: dict[str, Any]) -> Backend:
     from durastore_cloudsql.mysql import MySQLBackend
+    from durastore_cloudsql.packets import ready
 
+    pool = Pool("mysql+pymysql", replace(reached, connect=ready(reached.connect)), **sized)
     return MySQLBackend(pool, tables, url.namespace, url.scheme)
 
 

@@ -30,11 +30,13 @@ _TLS = "there is no TLS connection as the URL asks for; look at sslmode and sslr
 _PACKET = "the value is larger than max_allowed_packet; set it to 16M or more"
 
 _BY_STATE: dict[str, Meaning] = {
+    "0A000": (StoreUnavailable, "the schema changed under a session; the next one sees it"),
     "22021": (ConfigError, _ENCODING),
     "22P05": (ConfigError, _ENCODING),
     "25006": (StoreUnavailable, _READ_ONLY),
     "25P03": (StoreUnavailable, _IDLE),
     "25P04": (StoreUnavailable, _IDLE),
+    "26000": (StoreUnavailable, "a pooler changed the session"),
     "3D000": (ConfigError, _DATABASE),
     "3F000": (SchemaError, _INIT),
     "42501": (ConfigError, _RIGHTS),

@@ -53,9 +53,18 @@ def still_in(connection: Connection) -> None:
 class Pool:
     """The connections of one store in this process."""
 
-    def __init__(self, dialect: str, target: Target, *, size: int, timeout: float) -> None:
+    def __init__(
+        self,
+        dialect: str,
+        target: Target,
+        *,
+        size: int,
+        timeout: float,
+        on_single: Callable[[Any, Any], None] = lambda _connection, _info: None,
+    ) -> None:
         self.dialect = dialect
         self._target = target
+        self._on_single = on_single
         self._size = size
         self._timeout = timeout
         self._generation = 0
@@ -94,8 +103,9 @@ class Pool:
             connection.autocommit = True
         return connection
 
-    def _made(self, _connection: Any, record: Any) -> None:
+    def _made(self, connection: Any, record: Any) -> None:
         record.info["generation"] = self._generation
+        self._on_single(connection, record.info)
 
     def _handed_out(self, _connection: Any, record: Any, _proxy: Any) -> None:
         if record.info["generation"] != self._generation:
@@ -103,33 +113,34 @@ class Pool:
 
     @contextmanager
     def single(self) -> Iterator[Any]:
-        """The driver's own connection, in autocommit. One that broke is not used again, nor are those that idle beside it."""
+        """A connection out of the pool, in autocommit. One that broke is not used again, nor are those that idle beside it."""
         pooled = self._single.connect()
         connection = pooled.driver_connection
         try:
-            yield connection
+            yield pooled
         except BaseException as exc:
             if self._is_disconnect(exc, connection):
-                self._generation += 1  # the server went away: each idle connection would fail one more call
+                self.replace_idle()  # the server went away: each of them would fail one more call
             pooled.invalidate()  # it may be broken, or in the middle of an answer
             raise
         finally:
             pooled.close()
 
+    def replace_idle(self) -> None:
+        """Use no connection again that is older than this call."""
+        self._generation += 1
+
     def _is_disconnect(self, error: BaseException, connection: Any) -> bool:
         dialect = self._multiple.dialect
         return isinstance(error, dialect.loaded_dbapi.Error) and dialect.is_disconnect(error, connection, None)
 
-    def execute(self, sql: str, values: dict[str, Any], *, rows: bool = True) -> list[tuple[Any, ...]]:
-        """The rows of one statement, which is a transaction of its own; `rows` false for one that has none.
-
-        (Asking the driver whether there are any would cost 90 µs, for it describes every column then.)
-        """
-        with self.single() as connection:
-            cursor = connection.cursor()
+    def execute(self, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows of one statement that has some; a transaction of its own."""
+        with self.single() as pooled:
+            cursor = pooled.cursor()
             try:
                 cursor.execute(sql, values)
-                return cursor.fetchall() if rows else []
+                return list(cursor.fetchall())
             finally:
                 cursor.close()
 

@@ -2,15 +2,12 @@
 -- `clock` is the server's time in microseconds, or the time that a test gives.
 
 -- name: claim
-SELECT {clock}, {columns}
+SELECT {columns}
 FROM {claim}(%(namespace)s, %(key)s, %(run_id)s, %(owner)s, %(nonce)s, %(lease)s, %(takeover)s, %(fingerprint)s,
              %(incarnation)s, %(now)s)
 
 -- name: commit
-UPDATE {records} SET state = 'committed', result = %(result)s, blob = %(blob)s, error = NULL, expires_at = NULL,
-  retain_until = {clock} + %(retain)s::bigint, updated_at = {clock}
-WHERE namespace = %(namespace)s AND key = %(done_key)s AND nonce = %(done_nonce)s AND state = 'claimed'
-RETURNING true
+SELECT {done}(%(namespace)s, %(done_key)s, %(done_nonce)s, %(result)s, %(blob)s, %(retain)s, %(now)s)
 
 -- name: commit_and_more
 SELECT namespace, {columns}

@@ -31,5 +31,5 @@ class Tables:
     @property
     def words(self) -> dict[str, str]:
         """The tables by what they are called in the ``.sql`` files; ``…_index`` is a name without the schema, for indexes."""
-        names = ("records", "runs", "chunks", "version", "claim", "commit")
+        names = ("records", "runs", "chunks", "version", "claim", "commit", "done")
         return {name: self.name(name) for name in names} | {f"{name}_index": self.prefix + name for name in names}

@@ -118,8 +118,8 @@ class _Server:
 
 
 def postgresql_arguments() -> dict[str, Any]:
-    """Nothing is prepared on the server, so that a pooler in transaction mode can carry the statements."""
-    return {"prepare_threshold": None}
+    """psycopg prepares nothing by itself, so that a pooler in transaction mode can carry the statements."""
+    return {"prepare_threshold": None, "client_encoding": "utf8"}
 
 
 def mysql_arguments() -> dict[str, Any]:

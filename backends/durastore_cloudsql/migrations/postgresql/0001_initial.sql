@@ -23,7 +23,8 @@ CREATE TABLE {records} (
   PRIMARY KEY (namespace, key)
 );
 
-CREATE INDEX {records_index}_by_run ON {records} (namespace, run_id, key);
+-- Not with the namespace first: before there are statistics, the planner would look up keys in it, going through all of them.
+CREATE INDEX {records_index}_by_run ON {records} (run_id, namespace, key);
 
 -- What is not committed is little, and what people list.
 CREATE INDEX {records_index}_open ON {records} (namespace, key) WHERE state <> 'committed';
@@ -59,10 +60,10 @@ CREATE INDEX {chunks_index}_written ON {chunks} (namespace, written_at) WHERE nu
 -- The hot path is in functions: one round trip each, their plans kept by the session, whoever it serves behind a pooler.
 -- At READ COMMITTED, each statement in them sees what was committed before it.
 
--- Returns the record as it is afterwards: it is granted when it is claimed under a_nonce.
+-- Returns the record as it is afterwards, with the time of the look as updated_at: it is granted when it is claimed under a_nonce.
 -- Looks without a lock first, so that the answer for a key that is held or done writes nothing; what would be granted is locked
 -- and looked at again.
-CREATE FUNCTION {claim}(
+CREATE OR REPLACE FUNCTION {claim}(
   a_namespace text, a_key text, a_run_id text, a_owner text, a_nonce text, a_lease bigint, a_takeover boolean,
   a_fingerprint text, a_incarnation bigint, a_now bigint)
 RETURNS {records} LANGUAGE plpgsql VOLATILE AS
@@ -98,6 +99,7 @@ BEGIN
         OR (r.state IN ('claimed', 'in_doubt') AND a_takeover AND COALESCE(r.fingerprint = a_fingerprint, true)
             AND (r.state = 'in_doubt' OR r.expires_at <= t OR (r.run_id = a_run_id AND r.incarnation < a_incarnation))), false)
     THEN
+      r.updated_at := t;
       RETURN r;
     END IF;
     IF NOT locked THEN
@@ -120,9 +122,25 @@ BEGIN
 END
 $$;
 
+-- Whether the claim was ours, and is committed now.
+CREATE OR REPLACE FUNCTION {done}(
+  a_namespace text, a_key text, a_nonce text, a_result bytea, a_blob text, a_retain bigint, a_now bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS
+$$
+DECLARE
+  t bigint := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+BEGIN
+  UPDATE {records} SET
+    state = 'committed', result = a_result, blob = a_blob, error = NULL, expires_at = NULL, retain_until = t + a_retain,
+    updated_at = t
+  WHERE namespace = a_namespace AND key = a_key AND nonce = a_nonce AND state = 'claimed';
+  RETURN FOUND;
+END
+$$;
+
 -- Result, progress (when a_run is given) and the next claim (when n_key is given), or nothing at all: then NULL is returned, else
 -- the next key's record as it is afterwards, or a record without a key.
-CREATE FUNCTION {commit}(
+CREATE OR REPLACE FUNCTION {commit}(
   a_namespace text, a_key text, a_nonce text, a_result bytea, a_blob text, a_retain bigint,
   a_run text, a_step bigint, a_state bytea, a_state_blob text,
   n_key text, n_run_id text, n_owner text, n_nonce text, n_lease bigint, n_takeover boolean, n_fingerprint text,
@@ -133,11 +151,7 @@ DECLARE
   r {records};
   t bigint := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 BEGIN
-  UPDATE {records} SET
-    state = 'committed', result = a_result, blob = a_blob, error = NULL, expires_at = NULL, retain_until = t + a_retain,
-    updated_at = t
-  WHERE namespace = a_namespace AND key = a_key AND nonce = a_nonce AND state = 'claimed';
-  IF NOT FOUND THEN
+  IF NOT {done}(a_namespace, a_key, a_nonce, a_result, a_blob, a_retain, a_now) THEN
     RETURN NULL;
   END IF;
   r.namespace := a_namespace;
