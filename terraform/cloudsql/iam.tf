@@ -24,6 +24,11 @@ locals {
   # PostgreSQL knows an account without the domain's end, MySQL knows anybody without the domain.
   logins = { for key, user in local.users : key => local.postgresql ? trimsuffix(user.email, ".gserviceaccount.com") : split("@", user.email)[0] }
 
+  login = local.logins[var.service_account.create ? "service_account" : sort(var.principals.writers)[0]]
+
+  # An account's id has at most 30 characters and does not end with a hyphen.
+  account_id = coalesce(var.service_account.account_id, replace(substr("durastore-${var.name}", 0, 30), "/-+$/", ""))
+
   project_roles = ["roles/cloudsql.client", "roles/cloudsql.instanceUser"]
   project_grants = merge([
     for key, user in local.users : {
@@ -35,7 +40,7 @@ locals {
 resource "google_service_account" "client" {
   count        = var.service_account.create ? 1 : 0
   project      = var.project
-  account_id   = substr("durastore-${var.name}", 0, 30)
+  account_id   = local.account_id
   display_name = "durastore ${var.name}"
   description  = substr(join(", ", [for key, value in var.labels : "${key}=${value}"]), 0, 256)
 }

@@ -8,7 +8,8 @@ locals {
   # As the connector is told to go: the most private way that there is.
   ip_type = var.network.private_network != null ? "private" : length(var.network.psc_consumer_projects) > 0 ? "psc" : "public"
 
-  # A client that hangs in a transaction must not hold its locks for ever. Chunks of large results are 4 MiB with their escapes.
+  # A client that hangs in a transaction must not hold its locks for ever; MySQL knows idle sessions alone, and durastore
+  # connects again. Chunks of large results are 4 MiB with their escapes.
   own_flags = {
     postgresql = {
       "cloudsql.iam_authentication"         = "on"
@@ -17,6 +18,7 @@ locals {
     mysql = {
       "cloudsql_iam_authentication" = "on"
       "max_allowed_packet"          = "67108864"
+      "wait_timeout"                = "600"
     }
   }
   flags = merge(local.own_flags[var.engine], var.flags)
@@ -101,11 +103,6 @@ resource "google_sql_database_instance" "this" {
   lifecycle {
     # The disk grows by itself.
     ignore_changes = [settings[0].disk_size]
-
-    precondition {
-      condition     = var.backup.enabled || local.postgresql || !var.high_availability
-      error_message = "MySQL is highly available with backups only: its standby needs the binary log."
-    }
   }
 
   depends_on = [google_project_service.sqladmin]

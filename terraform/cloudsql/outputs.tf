@@ -10,7 +10,7 @@ output "database" {
 
 output "grants" {
   description = "SQL for the owner of durastore's tables to run once after `durastore init`: rights on their rows for the IAM users, and on nothing else."
-  value       = join("\n", local.grants)
+  value       = join("\n", concat(local.closing, local.entering, local.grants))
 }
 
 output "private_ip_address" {
@@ -24,10 +24,10 @@ output "service_account_email" {
 }
 
 output "store_url" {
-  description = "What durastore.open takes. It logs in as the service account, or as USER where none was made."
+  description = "What durastore.open takes. It logs in as the service account, or as the first writer where none was made."
   value = join("", [
     "cloudsql+${var.engine}://",
-    urlencode(var.service_account.create ? local.logins["service_account"] : "USER"),
+    urlencode(local.login),
     "@${var.project}:${var.region}:${google_sql_database_instance.this.name}/${google_sql_database.this.name}",
     "?iam=true&ip_type=${local.ip_type}",
   ])

@@ -85,16 +85,21 @@ variable "flags" {
   }
 
   validation {
-    condition     = !contains(["off", "0", "2"], lookup(var.flags, "synchronous_commit", lookup(var.flags, "innodb_flush_log_at_trx_commit", "on")))
+    condition     = alltrue([for flag, values in { synchronous_commit = ["on", "local", "remote_apply", "remote_write"], innodb_flush_log_at_trx_commit = ["1"], sync_binlog = ["1"] } : contains(values, lookup(var.flags, flag, values[0]))])
     error_message = "flags leave commits durable: a result that is lost after its commit is an effect that happens twice."
   }
 }
 
 variable "high_availability" {
-  description = "Keep a standby in a second zone."
+  description = "Keep a standby in a second zone; it needs backup.enabled."
   type        = bool
   default     = false
   nullable    = false
+
+  validation {
+    condition     = var.backup.enabled || !var.high_availability
+    error_message = "high_availability needs backup.enabled: the standby lives by its log."
+  }
 }
 
 variable "labels" {
@@ -123,6 +128,11 @@ variable "machine" {
   validation {
     condition     = contains(["ENTERPRISE", "ENTERPRISE_PLUS"], var.machine.edition)
     error_message = "machine.edition is ENTERPRISE or ENTERPRISE_PLUS."
+  }
+
+  validation {
+    condition     = can(regex("^db-[A-Za-z0-9-]+$", var.machine.tier)) && (var.machine.edition != "ENTERPRISE_PLUS" || !can(regex("^db-(custom|[fgn]1)-", var.machine.tier)))
+    error_message = "machine.tier is db-custom-CPUS-MEMORY_MB, or for ENTERPRISE_PLUS one of its own such as db-perf-optimized-N-2."
   }
 
   validation {
@@ -181,6 +191,11 @@ variable "network" {
     condition     = var.network.private_network == null || can(regex("^projects/[^/]+/global/networks/[^/]+$", var.network.private_network))
     error_message = "network.private_network is projects/PROJECT/global/networks/NETWORK."
   }
+
+  validation {
+    condition     = alltrue([for project in var.network.psc_consumer_projects : can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", project))])
+    error_message = "network.psc_consumer_projects are ids of projects."
+  }
 }
 
 variable "principals" {
@@ -193,7 +208,7 @@ variable "principals" {
   nullable = false
 
   validation {
-    condition     = alltrue([for member in setunion(var.principals.readers, var.principals.writers) : can(regex("^(serviceAccount|user|group):[^@]+@[^@]+$", member))])
+    condition     = alltrue([for member in setunion(var.principals.readers, var.principals.writers) : can(regex("^(serviceAccount|user|group):[^@'\"`\\\\\\s]+@[a-z0-9.-]+$", member))])
     error_message = "principals are IAM members that a database can know: serviceAccount:, user: or group: with an e-mail address."
   }
 }
@@ -221,13 +236,19 @@ variable "region" {
 }
 
 variable "service_account" {
-  description = "A service account for clients of the store, and the workloads that may act as it without a key."
+  description = "A service account for clients of the store (its id made of the store's name, if not given), and the workloads that may act as it without a key."
   type = object({
+    account_id          = optional(string)
     create              = optional(bool, true)
     workload_identities = optional(set(string), [])
   })
   default  = {}
   nullable = false
+
+  validation {
+    condition     = var.service_account.account_id == null || can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.service_account.account_id))
+    error_message = "service_account.account_id is 6 to 30 of a-z 0-9 -, begins with a letter and does not end with -."
+  }
 
   validation {
     condition     = alltrue([for member in var.service_account.workload_identities : can(regex("^serviceAccount:[^\\[]+\\.svc\\.id\\.goog\\[[^/]+/[^/]+\\]$|^(principal|principalSet)://", member))])
@@ -237,5 +258,10 @@ variable "service_account" {
   validation {
     condition     = var.service_account.create || length(var.service_account.workload_identities) == 0
     error_message = "workload_identities need service_account.create."
+  }
+
+  validation {
+    condition     = var.service_account.create || length(var.principals.writers) > 0
+    error_message = "without service_account.create, principals.writers name who uses the store."
   }
 }

@@ -1,6 +1,9 @@
 locals {
   slug = replace(trim(var.name, "()"), "-", "_")
 
+  # An account's id has at most 30 characters and does not end with a hyphen.
+  account_id = coalesce(var.service_account.account_id, replace(substr("durastore-${trim(var.name, "()")}", 0, 30), "/-+$/", ""))
+
   # Exactly what the backend calls: no index, no import or export, no other database.
   permissions = {
     reader = ["datastore.databases.get", "datastore.entities.get", "datastore.entities.list"]
@@ -23,7 +26,7 @@ locals {
 resource "google_service_account" "client" {
   count        = var.service_account.create ? 1 : 0
   project      = var.project
-  account_id   = substr("durastore-${replace(local.slug, "_", "-")}", 0, 30)
+  account_id   = local.account_id
   display_name = "durastore ${var.name}"
 
   # A Firestore database takes no labels, and neither does an account.

@@ -111,13 +111,19 @@ variable "project" {
 }
 
 variable "service_account" {
-  description = "A service account for clients of the store, and the workloads that may act as it without a key."
+  description = "A service account for clients of the store (its id made of the store's name, if not given), and the workloads that may act as it without a key."
   type = object({
+    account_id          = optional(string)
     create              = optional(bool, true)
     workload_identities = optional(set(string), [])
   })
   default  = {}
   nullable = false
+
+  validation {
+    condition     = var.service_account.account_id == null || can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.service_account.account_id))
+    error_message = "service_account.account_id is 6 to 30 of a-z 0-9 -, begins with a letter and does not end with -."
+  }
 
   validation {
     condition     = alltrue([for member in var.service_account.workload_identities : can(regex("^serviceAccount:[^\\[]+\\.svc\\.id\\.goog\\[[^/]+/[^/]+\\]$|^(principal|principalSet)://", member))])
