@@ -28,6 +28,10 @@ _IDLE = "the server ended a transaction that was idle for too long; keep effects
 _ENCODING = "the database cannot hold the text; make one with ENCODING 'UTF8'"
 _TLS = "there is no TLS connection as the URL asks for; look at sslmode and sslrootcert"
 _PACKET = "the value is larger than max_allowed_packet; set it to 16M or more"
+_GOOGLE_RIGHTS = (
+    "grant roles/cloudsql.client, for IAM login roles/cloudsql.instanceUser too; and run: "
+    "gcloud services enable sqladmin.googleapis.com"
+)
 
 _BY_STATE: dict[str, Meaning] = {
     "0A000": (StoreUnavailable, "the schema changed under a session; the next one sees it"),
@@ -95,10 +99,7 @@ _BY_NAME: dict[str, Meaning] = {
 """What Google's connector and its credentials raise."""
 _BY_STATUS: dict[int, Meaning] = {
     401: (ConfigError, "Google refused the credentials; run: gcloud auth application-default login"),
-    403: (
-        ConfigError,
-        "grant roles/cloudsql.client (for IAM login roles/cloudsql.instanceUser too), and: gcloud services enable sqladmin.googleapis.com",
-    ),
+    403: (ConfigError, _GOOGLE_RIGHTS),
     404: (ConfigError, "there is no such instance; write PROJECT:REGION:INSTANCE"),
 }
 """What the Cloud SQL Admin API answers."""

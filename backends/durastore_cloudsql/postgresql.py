@@ -1,9 +1,9 @@
 """PostgreSQL: every verb of the hot path is one statement, which is one round trip and one transaction.
 
-A claim and a commit are functions in the database, so that a statement of many conditions is not planned anew each time (that cost
-0.9 ms where the durable write costs 0.3). A claim looks without a lock, and locks and looks again before it grants. It shows the
-record as it is afterwards, from which `durastore.rules` make the answer: a claim under the request's own nonce is a grant, today's
-or that of a retried request.
+A claim and a commit are functions in the database, so that a statement of many conditions is not planned anew each time (that
+cost 0.9 ms where the durable write costs 0.3). A claim looks without a lock, and locks and looks again before it grants. It shows
+the record as it is afterwards, from which `durastore.rules` make the answer: a claim under the request's own nonce is a grant,
+today's or that of a retried request.
 
 No setting is made that a pooler in transaction mode would lose. Statements are prepared only where nobody stands between (parsing
 and planning cost 60 µs each): see `durastore_cloudsql.wire`.

@@ -118,7 +118,7 @@ class _Server:
 
 
 def postgresql_arguments() -> dict[str, Any]:
-    """psycopg prepares nothing by itself, so that a pooler in transaction mode can carry the statements."""
+    """Psycopg prepares nothing by itself, so that a pooler in transaction mode can carry the statements."""
     return {"prepare_threshold": None, "client_encoding": "utf8"}
 
 

@@ -1,7 +1,7 @@
-"""The way of a statement to PostgreSQL and back, by libpq's own calls: psycopg's cursor adds 60 µs to each, half of a durable write.
+"""The way of a statement to PostgreSQL and back, by libpq's own calls: psycopg's cursor would add 60 µs, half of a durable write.
 
-Parameters and results are of five types: text, integers, truth values, bytes and NULL. While a statement is under way, Ctrl-C waits
-for its answer.
+Parameters and results are of five types: text, integers, truth values, bytes and NULL. While a statement is under way, Ctrl-C
+waits for its answer.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def fetch(
     if statement.name not in prepared:
         _checked(connection.pgconn.prepare(statement.name, statement.sql))
         prepared.add(statement.name)
-    return _rows(connection.pgconn.exec_prepared(statement.name, texts, formats, _BINARY))
+    # psycopg's own types forget that a parameter may be NULL.
+    return _rows(connection.pgconn.exec_prepared(statement.name, texts, formats, _BINARY))  # type: ignore[arg-type]
 
 
 def _checked(result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.postgresql_floor URL``: what each verb of the PostgreSQL backend costs, in floors, and where it goes.
+"""``python -m tests.bench.postgresql_floor URL``: what each verb of the PostgreSQL backend costs, in floors.
 
 A floor is one autocommit insert by raw psycopg. All kinds are sampled in blocks of 25, interleaved, in one process and one thread.
 "Raw" is the backend's own statement sent by raw psycopg: what remains between the two is the pool and Python.
@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -73,52 +74,56 @@ def _alone(call: Callable[[], Any]) -> Timed:
         yield call
 
 
-def _verbs(backend: PostgreSQLBackend) -> dict[str, Timed]:
-    numbers = count()
+class _Asking:
+    """Requests for keys that nobody has asked for."""
 
-    def asked() -> ClaimRequest:
-        number = next(numbers)
+    def __init__(self, backend: PostgreSQLBackend) -> None:
+        self._backend = backend
+        self._numbers = count()
+
+    def new(self) -> ClaimRequest:
+        number = next(self._numbers)
         return ClaimRequest(f"key-{number}", "run", "bench", f"nonce-{number}", LEASE)
 
-    def granted() -> Grant:
-        answer = backend.claim(asked())
+    def granted(self) -> Grant:
+        answer = self._backend.claim(self.new())
         assert isinstance(answer, Granted)
         return answer.grant
 
-    def claims() -> Timed:
-        while True:
-            request = asked()
-            yield lambda: backend.claim(request)  # noqa: B023  called before the next one
 
-    def commits() -> Timed:
-        while True:
-            grant = granted()
-            yield lambda: backend.commit(grant, result=RESULT)  # noqa: B023
-
-    def both() -> Timed:
-        while True:
-            yield lambda: backend.commit(granted(), result=RESULT)
-
-    def fused() -> Timed:
-        grant = granted()
-        for step in count(1):
-            then, progress = asked(), StoredProgress("run", step, RESULT)
-            answers: list[Granted | None] = []
-            yield lambda: answers.append(backend.commit(grant, result=RESULT, progress=progress, then=then))  # noqa: B023
-            assert answers[0] is not None
-            grant = answers[0].grant
-
-    done = asked()
+def _verbs(backend: PostgreSQLBackend) -> dict[str, Timed]:
+    asking = _Asking(backend)
+    done = asking.new()
     answer = backend.claim(done)
     assert isinstance(answer, Granted)
     backend.commit(answer.grant, result=RESULT)
     return {
-        "claim, granted": claims(),
+        "claim, granted": _claims(backend, asking),
         "claim, committed": _alone(lambda: backend.claim(done)),
-        "commit": commits(),
-        "claim and commit": both(),
-        "commit, progress, then": fused(),
+        "commit": _commits(backend, asking),
+        "claim and commit": _alone(lambda: backend.commit(asking.granted(), result=RESULT)),
+        "commit, progress, then": _fused(backend, asking),
     }
+
+
+def _claims(backend: PostgreSQLBackend, asking: _Asking) -> Timed:
+    while True:
+        yield partial(backend.claim, asking.new())
+
+
+def _commits(backend: PostgreSQLBackend, asking: _Asking) -> Timed:
+    while True:
+        yield partial(backend.commit, asking.granted(), result=RESULT)
+
+
+def _fused(backend: PostgreSQLBackend, asking: _Asking) -> Timed:
+    grant = asking.granted()
+    for step in count(1):
+        progress, then = StoredProgress("run", step, RESULT), asking.new()
+        yield partial(backend.commit, grant, result=RESULT, progress=progress, then=then)
+        answer = backend.claim(then)  # the same nonce again: the claim that the commit made
+        assert isinstance(answer, Granted)
+        grant = answer.grant
 
 
 def _raw(url: str, backend: PostgreSQLBackend) -> dict[str, Timed]:
@@ -143,9 +148,13 @@ def _raw(url: str, backend: PostgreSQLBackend) -> dict[str, Timed]:
                 "incarnation": 0,
                 "now": None,
             }
-            yield lambda: connection.execute(statement, values).fetchall()  # noqa: B023
+            yield partial(_fetch, connection, statement, values)
 
     return {"raw claim, granted": claims("raw-{}"), "raw claim, held": claims("raw-0")}
+
+
+def _fetch(connection: Any, statement: str, values: dict[str, Any]) -> Any:
+    return connection.execute(statement, values).fetchall()
 
 
 if __name__ == "__main__":
