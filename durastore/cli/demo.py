@@ -1,0 +1,125 @@
+"""``durastore demo``: the proof, on an embedded SQLite or any store."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from durastore.cli.exits import Exit, complain, tell
+from durastore.cli.options import as_json, example, on_store
+from durastore.cli.printing import json_line
+
+if TYPE_CHECKING:
+    from durastore.demo.running import Row
+
+__all__ = ["demo"]
+
+LIMIT = 300
+KILLS = 12
+_ABOUT = {
+    "naive": "start again from the first step",
+    "progress": "save how far it got, now and then",
+    "rerun": "durastore, in_doubt='rerun'",
+    "probe": "durastore, a probe asks the world",
+    "transact": "durastore, the delivery in its transaction",
+}
+
+
+@click.command(
+    epilog=example(
+        "durastore demo", "durastore demo --seed 7 --json", "durastore demo --url postgresql://localhost/test"
+    )
+)
+@on_store
+@as_json
+@click.option(
+    "--limit", type=click.IntRange(20), default=LIMIT, show_default=True, help="Steps: files of the standard library."
+)
+@click.option("--kills", type=click.IntRange(1), default=KILLS, show_default=True, help="Workers to kill in each mode.")
+@click.option("--seed", type=click.IntRange(0), help="Repeat a schedule of kills. Default: a new one, which is shown.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the world's files and the SQLite store.")
+def demo(url: str | None, limit: int, kills: int, seed: int | None, *, as_json: bool, keep: bool) -> None:
+    """Kill workers in mid-step, five ways to resume, side by side on the same schedule.
+
+    Each step posts the line count and digest of one file of this Python's standard library to a small receiver, which counts.
+    Workers die by SIGKILL: before the delivery, after it was counted but before its answer was used, after the effect but
+    before its result was stored, and after that. Exit code 1 when durastore breaks a promise: rerun may deliver twice once
+    for each kill, probe and transact never, and nothing may be lost.
+    """
+    from durastore.demo.running import broken, run
+
+    chosen = secrets.randbelow(10_000) if seed is None else seed
+    with _folder(keep=keep) as folder:
+        store = url or f"sqlite:///{folder}/demo.db"
+        if kills >= limit:
+            raise click.UsageError("there must be more steps than kills")
+        progress = _Progress()
+        rows = list(run(store, folder, seed=chosen, kills=kills, limit=limit, tell=progress))
+        progress.end()
+    if as_json:
+        json_line({"seed": chosen, "rows": [asdict(row) for row in rows]})
+    else:
+        _table(rows, chosen)
+    faults = [fault for fault in map(broken, rows) if fault is not None]
+    for fault in faults:
+        complain(f"a promise is broken: {fault}")
+    if faults:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+@contextmanager
+def _folder(*, keep: bool) -> Iterator[Path]:
+    if keep:
+        folder = tempfile.mkdtemp(prefix="durastore-demo-")
+        tell(f"keeping {folder}")
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="durastore-demo-") as folder:
+        yield Path(folder)
+
+
+class _Progress:
+    """Where it is, on stderr: one line that is written over on a terminal, one line for each mode otherwise."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, mode: str, kills: int, of: int) -> None:
+        text = f"{mode}: {_ABOUT[mode]} … {kills}/{of} workers killed"
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif kills == 0:
+            tell(f"{mode}: {_ABOUT[mode]}")
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _table(rows: list[Row], seed: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"The same {rows[0].kills} kills, seed {seed}", caption="redone: effects begun again, delivered or not"
+    )
+    table.add_column("mode")
+    for name in ("steps", "kills", "deliveries", "duplicates", "lost", "redone", "seconds"):
+        table.add_column(name, justify="right")
+    table.add_column("how")
+    for row in rows:
+        values = asdict(row)
+        bad = {name: "[red]" for name in ("duplicates", "lost") if values[name]}
+        numbers = [f"{bad.get(name, '')}{values[name]}" for name in values if name != "mode"]
+        table.add_row(row.mode, *numbers, _ABOUT[row.mode])
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
