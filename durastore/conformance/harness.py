@@ -13,17 +13,20 @@ from urllib.parse import parse_qsl, urlencode
 from durastore import urls
 from durastore.conformance.paging import every, sweep_all
 from durastore.conformance.patient import patient
+from durastore.conformance.rendering import without_password
 from durastore.conformance.userdata import UserData, user_data_for
 from durastore.conformance.versions import versions
 from durastore.contract import Backend
+from durastore.errors import ConfigError, StoreUnavailable
 
-__all__ = ["BASE", "Harness", "UrlHarness", "UserData"]
+__all__ = ["BASE", "Harness", "UrlHarness", "UserData", "preflight"]
 
 BASE = 2_000_000_000_000_000
 """Where virtual time begins, in microseconds: May 2033, so that no store's own expiry takes part."""
 _PAST = 1
 _FUTURE = 2 * BASE
 _SUFFIX_BYTES = 6
+_PREFLIGHT_SECONDS = 10.0
 
 
 class Harness(Protocol):
@@ -60,12 +63,14 @@ class Harness(Protocol):
 class UrlHarness:
     """A `Harness` on whatever a config URL names, in a namespace with a random name. A context manager; cleans up at its end.
 
-    `setup` calls the backend's `setup` once per URL and process. Raises what opening and setting up raise.
+    `setup` calls the backend's `setup` once per URL and process. Raises `ConfigError` for a bad URL, and `StoreUnavailable`
+    for a store that cannot be set up or does not answer (it is asked once).
     """
 
     def __init__(self, url: str, *, setup: bool = True, user_data: UserData | None = None) -> None:
-        if setup:
-            _set_up(url)
+        problem = preflight(url, setup=setup)
+        if problem is not None:
+            raise StoreUnavailable(problem)
         self._parsed = urls.parse(url)
         self._in_process = self._parsed.scheme == "memory"
         self._name = f"{self._parsed.namespace[:40]}-{os.urandom(_SUFFIX_BYTES).hex()}"
@@ -136,12 +141,25 @@ def clear(backend: Backend) -> None:
 
 
 @cache
-def _set_up(url: str) -> None:
-    backend = urls.connect(urls.parse(url))
+def preflight(url: str, *, setup: bool) -> str | None:
+    """Set up and ask for the time, once; what went wrong, in one line and without a password, or None.
+
+    Raises `ConfigError` for a bad URL.
+    """
     try:
-        backend.setup()
-    finally:
-        backend.close()
+        backend = urls.connect(urls.parse(url))
+        try:
+            if setup:
+                patient(backend, _PREFLIGHT_SECONDS).setup()
+            patient(backend, _PREFLIGHT_SECONDS).time()
+        finally:
+            backend.close()
+    except ConfigError:
+        raise
+    except Exception as exc:  # noqa: BLE001  whatever a driver raises
+        said = " ".join(f"{type(exc).__name__}: {exc}".split())
+        return f"{urls.parse(url)} cannot be {'set up' if setup else 'reached'}: {without_password(said, url)}"
+    return None
 
 
 def _with_name(url: str, parsed: urls.StoreURL, name: str) -> str:

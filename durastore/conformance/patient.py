@@ -16,18 +16,19 @@ DEADLINE = 30.0
 _PAUSE = 0.02
 
 
-def patient(backend: Backend) -> Backend:
+def patient(backend: Backend, deadline: float | None = None) -> Backend:
     """The backend, each verb repeated with the same arguments while `classify` calls its error passing.
 
     A lock that was not had in time under load is no breach of the contract. One that is never had is: after the deadline the
     error is raised.
     """
-    return cast("Backend", _Patient(backend))
+    return cast("Backend", _Patient(backend, DEADLINE if deadline is None else deadline))
 
 
 class _Patient:
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, deadline: float) -> None:
         self._backend = backend
+        self._deadline = deadline
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._backend, name)
@@ -35,7 +36,7 @@ class _Patient:
 
     def _repeated(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            ends = time.monotonic() + DEADLINE
+            ends = time.monotonic() + self._deadline
             while True:
                 try:
                     return verb(*args, **kwargs)

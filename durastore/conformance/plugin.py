@@ -6,13 +6,13 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from durastore.conformance.harness import Harness
 from durastore.conformance.marks import clauses_of, reason_of
 from durastore.conformance.recording import Outcome, Recording
-from durastore.conformance.rendering import plain, verdict
+from durastore.conformance.rendering import plain, verdict, without_password
 from durastore.conformance.report import Report, Status
 
 __all__ = ["register"]
@@ -72,7 +72,7 @@ class Watcher:
         harness = getattr(item, "funcargs", {}).get("harness")
         if suite is not None and harness is not None and suite not in self._described:
             self._described.add(suite)
-            item.user_properties.append((_ABOUT, dict(harness.describe())))
+            item.user_properties.append((_ABOUT, _about(harness)))
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -129,6 +129,14 @@ class Watcher:
                 terminalreporter.line(f"  … and {len(open_ends) - _LINES_MAX} more clauses")
 
 
+def _about(harness: Harness) -> dict[str, str]:
+    """What the harness says; a store that is too broken to describe is what the suite is for."""
+    try:
+        return dict(harness.describe())
+    except Exception as exc:  # noqa: BLE001  the tests show what is wrong
+        return {"store": "unknown store", "description": f"failed: {type(exc).__name__}"}
+
+
 def _properties(item: pytest.Item) -> list[tuple[str, Any]]:
     return item.user_properties
 
@@ -138,14 +146,6 @@ def _status(report: pytest.TestReport) -> Status:
     if hasattr(report, "wasxfail") or report.skipped:
         return "not run"
     return "pass" if report.passed else "fail"
-
-
-def without_password(text: str, url: str | None) -> str:
-    """The text with the password of a URL blacked out, should a driver have put it there."""
-    password = urlsplit(url).password if url and "@" in url else None
-    for form in {password, unquote(password or "")} - {None, ""}:
-        text = text.replace(str(form), "***")
-    return text
 
 
 def write(reports: list[Report], target: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import shorten
+from urllib.parse import unquote, urlsplit
 
 from durastore.conformance.report import ClauseResult, Report
 
-__all__ = ["markdown", "plain", "plain_markdown", "text", "verdict"]
+__all__ = ["markdown", "plain", "plain_markdown", "text", "verdict", "without_password"]
 
 _TEXT_CHARACTERS_MAX = 90
 _REASON_CHARACTERS_MAX = 400
@@ -22,6 +23,14 @@ def plain(value: str) -> str:
 def plain_markdown(value: str) -> str:
     """As `plain`, and no markup either."""
     return plain(value).translate(_MARKUP)
+
+
+def without_password(text: str, url: str | None) -> str:
+    """The text with the password of a URL blacked out, should a driver have put it there."""
+    password = urlsplit(url).password if url and "@" in url else None
+    for form in {password, unquote(password or "")} - {None, ""}:
+        text = text.replace(str(form), "***")
+    return text
 
 
 def _reason(result: ClauseResult) -> str:

@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from durastore import urls
+from durastore.conformance.harness import preflight
 from durastore.conformance.report import Report
-from durastore.errors import ConfigError
+from durastore.errors import ConfigError, StoreUnavailable
 
 __all__ = ["Report", "run"]
 
@@ -37,12 +38,14 @@ def run(
     writes its own progress (standard error by default).
 
     pytest runs in the current directory, without its configuration files and without other plugins. Raises `ConfigError` for a
-    bad URL or file name, and where pytest or Hypothesis are missing.
+    bad URL or file name, and where pytest or Hypothesis are missing; `StoreUnavailable` when the store does not answer.
     """
     _require("pytest", "hypothesis")
-    urls.connect(urls.parse(url)).close()
     files = [Path(file) for file in ([report] if isinstance(report, (str, Path)) else report or [])]
     _check_names(files)
+    problem = preflight(url, setup=setup)
+    if problem is not None:
+        raise StoreUnavailable(problem)
     with TemporaryDirectory(prefix="durastore-") as folder:
         home = Path(folder)
         (home / "pytest.ini").write_text("[pytest]\n")

@@ -149,10 +149,43 @@ class _FirestoreUserData:
         tx.delete(tx.client.collection(TABLE).document(name))
 
 
+class _DynamoDBUserData:
+    """`tx` is a list of transact items: a table with an item for each name. `backend.client` is a low-level boto3 client."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def prepare(self, backend: Any) -> None:
+        client = backend.client
+        try:
+            client.create_table(
+                TableName=TABLE,
+                KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        except client.exceptions.ResourceInUseException:
+            return
+        client.get_waiter("table_exists").wait(TableName=TABLE, WaiterConfig={"Delay": 1})
+
+    def write(self, tx: Any, name: str, value: str) -> None:
+        self._names.add(name)
+        tx.append({"Put": {"TableName": TABLE, "Item": {"name": {"S": name}, "value": {"S": value}}}})
+
+    def read(self, backend: Any, name: str) -> str | None:
+        found = backend.client.get_item(TableName=TABLE, Key={"name": {"S": name}}, ConsistentRead=True)
+        return str(found["Item"]["value"]["S"]) if "Item" in found else None
+
+    def clear(self, backend: Any) -> None:
+        for name in self._names:
+            backend.client.delete_item(TableName=TABLE, Key={"name": {"S": name}})
+
+
 _BUILT_IN: dict[str, Callable[[], UserData]] = {
     "memory": _MemoryUserData,
     "sqlite": lambda: _TableUserData(_execute_sqlite),
     "postgresql": lambda: _TableUserData(_execute_sqlalchemy),
     "mysql": lambda: _TableUserData(_execute_sqlalchemy),
     "firestore": _FirestoreUserData,
+    "dynamodb": _DynamoDBUserData,
 }

@@ -255,15 +255,17 @@ def test_second_door_leaves_out_what_it_is_told_to(tmp_path: Path, monkeypatch: 
     assert "NOT CONFORMANT" in (tmp_path / "out.md").read_text()
 
 
-def test_second_door_refuses(tmp_path: Path) -> None:
+def test_second_door_refuses(installed: Path, tmp_path: Path) -> None:
     """A URL or a file name that is wrong is one clear line, not a report."""
-    for url, options, said in (
-        ("nosuch://x", (), "unknown store scheme"),
-        ("memory://?x=1", (), "unknown option"),
-        ("memory://", ("--report", "out.pdf"), "ends in .txt, .json or .md"),
+    (tmp_path / "file").write_text("no folder")
+    for url, options, code, said in (
+        ("nosuch://x", (), 2, "unknown store scheme"),
+        ("memory://?x=1", (), 2, "unknown option"),
+        ("memory://", ("--report", "out.pdf"), 2, "ends in .txt, .json or .md"),
+        ("folder://file", (), 5, "folder://file cannot be set up"),
     ):
-        done = execute("-m", "durastore.cli", "conformance", url, *options, cwd=tmp_path)
-        assert done.returncode == 2, done.stdout + done.stderr
+        done = execute("-m", "durastore.cli", "conformance", url, *options, cwd=tmp_path, path=installed)
+        assert done.returncode == code, done.stdout + done.stderr
         assert said in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -10,8 +10,8 @@ import pytest
 
 from durastore.conformance.catalogue import catalogue, references
 from durastore.conformance.matrix import BEGIN, END, insert, main, matrix
-from durastore.conformance.plugin import without_password
 from durastore.conformance.recording import Outcome, Recording
+from durastore.conformance.rendering import without_password
 from durastore.conformance.report import ClauseResult, Report, Status
 from durastore.conformance.suite import Conformance, required
 
