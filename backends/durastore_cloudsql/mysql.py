@@ -166,7 +166,7 @@ class MySQLBackend:
                 raise NotOurs
             result = effect(connection)
             still_in(connection)
-            names = ["commit", "remember_done", *([] if progress is None else ["advance_if_done"])]
+            names = ["commit"] if progress is None else ["commit", "remember_done", "advance_if_done"]
             together = ";\n".join(self._sql[name] for name in names)
             values = _commit_values(grant, result, retain, progress, None)
             if not send(driver, together, self._values(now, **values))[0].matched:
