@@ -89,7 +89,10 @@ def _firestore_write(tx: Any, run: str, key: str, token: int) -> None:
 
 
 def _firestore_keys(tx: Any, run: str) -> list[str]:
-    return [row.get("delivery") for row in tx.client.collection(_TABLE).where("run", "==", run).stream()]
+    from google.cloud.firestore_v1.base_query import FieldFilter
+
+    rows = tx.client.collection(_TABLE).where(filter=FieldFilter("run", "==", run))
+    return [row.get("delivery") for row in rows.stream()]
 
 
 _KINDS = {

@@ -85,8 +85,9 @@ def _count(mode: Mode, steps: int, kills: int, delivered: list[str], begun: int,
 def _work(job: Job, *, must_die: bool) -> int:
     """Run a worker to its end, by itself or by SIGKILL; returns how many effects it began."""
     command = [sys.executable, "-m", "durastore.demo.worker"]
-    worker = subprocess.Popen(  # noqa: S603  ourselves
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(  # noqa: S603  ourselves; a session of its own, since Ctrl-C is for its parent to handle
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -101,10 +102,10 @@ def _work(job: Job, *, must_die: bool) -> int:
     finally:
         worker.kill()
         worker.wait()
-        for pipe in (worker.stdin, worker.stdout, worker.stderr):
-            if pipe is not None:
+        for stream in (worker.stdin, worker.stdout, worker.stderr):
+            if stream is not None:
                 with suppress(BrokenPipeError):
-                    pipe.close()
+                    stream.close()
     answer = json.loads(said)
     if must_die and "at" not in answer:
         raise DurastoreError(f"the schedule's kill was never reached in mode {job.mode}: more steps, or fewer kills")

@@ -28,7 +28,8 @@ class World:
     def __init__(self, file: Path) -> None:
         self.file = file
         command = [sys.executable, "-m", "durastore.demo.world", str(file)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  ourselves
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603  ourselves
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
