@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-LIMIT = 300
+LIMIT = 1000
 KILLS = 12
 _ABOUT = {
     "naive": "start again from the first step",
@@ -41,7 +41,11 @@ _ABOUT = {
 @on_store
 @as_json
 @click.option(
-    "--limit", type=click.IntRange(20), default=LIMIT, show_default=True, help="Steps: files of the standard library."
+    "--limit",
+    type=click.IntRange(20),
+    default=LIMIT,
+    show_default=True,
+    help="Steps at most: one for each file of the standard library.",
 )
 @click.option("--kills", type=click.IntRange(1), default=KILLS, show_default=True, help="Workers to kill in each mode.")
 @click.option("--seed", type=click.IntRange(0), help="Repeat a schedule of kills. Default: a new one, which is shown.")
@@ -54,13 +58,15 @@ def demo(url: str | None, limit: int, kills: int, seed: int | None, *, as_json: 
     before its result was stored, and after that. Exit code 1 when durastore breaks a promise: rerun may deliver twice once
     for each kill, probe and transact never, and nothing may be lost.
     """
+    from durastore.cli.stopping import Stopper
     from durastore.demo.running import broken, run
+    from durastore.demo.worker import sources
 
+    if kills >= len(sources(limit)):
+        raise click.UsageError(f"there must be more steps than kills, and there are {len(sources(limit))}")
     chosen = secrets.randbelow(10_000) if seed is None else seed
-    with _folder(keep=keep) as folder:
+    with Stopper(), _folder(keep=keep) as folder:
         store = url or f"sqlite:///{folder}/demo.db"
-        if kills >= limit:
-            raise click.UsageError("there must be more steps than kills")
         progress = _Progress()
         rows = list(run(store, folder, seed=chosen, kills=kills, limit=limit, tell=progress))
         progress.end()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -96,3 +98,21 @@ def test_bad_input(options: tuple[str, ...], code: int, words: str, tmp_path: Pa
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    """A signal in mid-run: one line, the signal's exit code, and neither a process nor a file stays behind."""
+    command = [Path(sys.executable).parent / "durastore", "demo", "--seed", "3"]
+    place = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        while "progress" not in demo.stderr.readline():
+            pass
+        [folder] = tmp_path.iterdir()
+        demo.send_signal(number)
+        out, errors = demo.communicate(timeout=60)
+    assert (demo.returncode, out, errors) == (128 + number, "", "durastore: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+    running = subprocess.run(["ps", "-Ao", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(folder) not in running
