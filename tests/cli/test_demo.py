@@ -7,15 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from durastore.demo import rows
 from durastore.demo.running import Row, _count, broken
 from durastore.demo.schedule import draw
 from durastore.demo.worker import MODES, sources
 from durastore.demo.world import World, ask, deliver
+from durastore.urls import parse
 
 
 def test_schedule() -> None:
@@ -44,6 +49,26 @@ def test_world(tmp_path: Path) -> None:
             deliver(world.port, {"key": "a/b c", "lines": lines, "digest": "x"})
         assert ask(world.port, "a/b c")["lines"] == 1
         assert world.deliveries() == ["a/b c", "a/b c"]
+
+
+def test_rows_of_dynamodb(dynamodb_url: str) -> None:
+    """Deliveries as transact items: each counts, also a second one of a key, and other runs' do not."""
+    import boto3
+
+    parsed = parse(dynamodb_url)
+    endpoint = parsed.options.get("endpoint_url")
+    client = boto3.client("dynamodb", region_name=parsed.options.get("region", "us-east-1"), endpoint_url=endpoint,
+                          aws_access_key_id="key", aws_secret_access_key="secret")  # fmt: skip
+    store: Any = SimpleNamespace(backend=SimpleNamespace(scheme="dynamodb", client=client))
+    kind = rows._kind(store)
+    run = f"run-{time.time_ns()}"
+    for _ in range(2):
+        kind.prepare(store, [])
+    tx: list[Any] = []
+    for name, key, token in ((run, "a/b.py", 1), (run, "a/b.py", 2), (run, "c.py", 1), ("other", "d.py", 1)):
+        kind.write(tx, name, key, token)
+    client.transact_write_items(TransactItems=tx)
+    assert sorted(kind.keys(store, run, [])) == ["a/b.py", "a/b.py", "c.py"]
 
 
 def test_count() -> None:
