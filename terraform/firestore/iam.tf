@@ -4,11 +4,10 @@ locals {
   # An account's id has at most 30 characters and does not end with a hyphen.
   account_id = coalesce(var.service_account.account_id, replace(substr("durastore-${trim(var.name, "()")}", 0, 30), "/-+$/", ""))
 
-  # Exactly what the backend calls: no index, no import or export, no other database.
+  # Exactly what the backend calls: no transaction (`datastore.databases.get`), no index, no import or export.
   permissions = {
-    reader = ["datastore.databases.get", "datastore.entities.get", "datastore.entities.list"]
+    reader = ["datastore.entities.get", "datastore.entities.list"]
     writer = [
-      "datastore.databases.get",
       "datastore.entities.create",
       "datastore.entities.delete",
       "datastore.entities.get",

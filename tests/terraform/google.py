@@ -1,4 +1,4 @@
-"""Where Google's provider comes from: the real one by ``terraform init``, else a stand-in that knows its schema and reaches no cloud."""
+"""Where Google's provider comes from: the real one by ``terraform init``, else a stand-in that has its schema and no cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for both modules on Google Cloud: valid, proven with mocks, applied to the stand-in without drift, and gone again."""
+"""What holds for both modules on Google Cloud: valid, proven with mocks, applied to the stand-in without drift, then gone."""
 
 from __future__ import annotations
 
