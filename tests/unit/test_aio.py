@@ -215,6 +215,8 @@ def test_blocking_the_loop_keeps_the_lease() -> None:
 def test_many_waiters_few_threads() -> None:
     """A thousand tasks on fifty keys: each effect once, everybody gets its result, and threads stay few."""
 
+    before = threading.active_count()
+
     async def main() -> None:
         async with aio.open("memory://") as store:
             ckpt = await store.checkpoint("run", wait=60)
@@ -230,7 +232,7 @@ def test_many_waiters_few_threads() -> None:
             outcomes = await asyncio.gather(*(ckpt.run_once(key, effect) for key in keys))
             assert [outcome.value for outcome in outcomes] == keys
             assert sorted(ran) == sorted(set(keys))
-            assert threading.active_count() <= aio.THREADS + 10
+            assert threading.active_count() - before <= aio.THREADS + 2  # the store's, its keeper, and one to open it
 
     run(main)
 
