@@ -68,7 +68,7 @@ def _postgresql(server: str) -> Iterator[Site]:
     def execute(sql: str, url: str = admin) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in filter(str.strip, sql.splitlines()):
-                connection.execute(statement)  # type: ignore[call-overload]  # it wants a literal
+                connection.execute(statement)
 
     users = (writer, reader, stranger)
     execute(
@@ -145,7 +145,7 @@ def refused(site: Site, user: str, sql: str) -> bool:
     try:
         if parts.scheme == "postgresql":
             with psycopg.connect(site.url(user)) as connection:
-                connection.execute(sql)  # type: ignore[call-overload]  # it wants a literal
+                connection.execute(sql)
         else:
             login: dict[str, Any] = {"host": parts.hostname, "port": parts.port, "user": user, "password": PASSWORD}
             with pymysql.connect(**login, database=site.database) as other, other.cursor() as cursor:

@@ -18,6 +18,16 @@ module "store" {
   network = { private_network = "projects/${var.project}/global/networks/default" }
 }
 
+output "connection_name" {
+  description = "PROJECT:REGION:INSTANCE, as the connectors and the proxy take it."
+  value       = module.store.connection_name
+}
+
+output "grants" {
+  description = "SQL to run once after `durastore init`."
+  value       = module.store.grants
+}
+
 output "store_url" {
   description = "What durastore.open takes."
   value       = module.store.store_url
