@@ -25,7 +25,7 @@ from durastore.contract import Granted
 
 __all__ = ["RaceClauses", "double_grants", "unexplained"]
 
-PROCESSES, ROUNDS, CALLS = 4, 5, 24
+PROCESSES, ROUNDS, CALLS = 4, 12, 24
 CLOCK_SLACK = 10_000_000
 """Nanoseconds that a store's clock and this machine's may drift apart within one race."""
 _MICROSECOND = 1_000

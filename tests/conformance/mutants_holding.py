@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -289,6 +290,17 @@ class ErrorsForgotten(Mutant):
 
     def abandon(self, grant: Grant, **rest: Any) -> bool:
         return super().abandon(grant, **(rest | {"error": None}))
+
+
+@breaks("RACE-1")
+class AbandonAnswersLater(Mutant):
+    """a give-back is written, and its answer read a moment later, when somebody else may hold the key"""
+
+    def abandon(self, grant: Grant, **rest: Any) -> bool:
+        super().abandon(grant, **rest)
+        time.sleep(0.004)
+        record = self.records.get(grant.key)
+        return record is not None and record.nonce == grant.nonce and record.state in ("abandoned", "in_doubt")
 
 
 @breaks("RESOLVE-1")
