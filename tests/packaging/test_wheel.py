@@ -19,7 +19,6 @@ PACKAGES = {
     "durastore_sqlite",
     "durastore_cloudsql",
     "durastore_firestore",
-    "durastore_dynamodb",
 }
 HEAVY = (
     "sqlalchemy",
@@ -103,7 +102,7 @@ def test_command(python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "extra"),
-    [("postgresql", "postgresql"), ("mysql", "mysql"), ("firestore", "firestore"), ("dynamodb", "dynamodb")],
+    [("postgresql", "postgresql"), ("mysql", "mysql"), ("firestore", "firestore"), ("cloudsql+mysql", "cloudsql")],
 )
 def test_missing_extra(python: Path, tmp_path: Path, scheme: str, extra: str) -> None:
     """A store whose driver is not installed says in one line what to install."""
