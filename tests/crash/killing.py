@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-VERBS = ("claim", "renew", "commit", "abandon", "load", "save", "read", "incarnate", "transact", "put_chunks")
+VERBS = ("claim", "renew", "commit", "abandon", "load", "save", "read", "incarnate", "transact", "resolve")
+VERBS += ("put_chunks", "get_chunks", "setup")
 PATIENCE = 60.0
 """Seconds to wait for another process before the test is broken."""
 
@@ -24,7 +25,7 @@ class Points:
         self._deadly = deadly
         self._passed = 0
 
-    def __call__(self) -> None:
+    def __call__(self, *_what: Any) -> None:
         self._passed += 1
         if self._passed == self._deadly:
             os.kill(os.getpid(), signal.SIGKILL)
