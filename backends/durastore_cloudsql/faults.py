@@ -167,5 +167,6 @@ def _made(meaning: Meaning | None, error: Exception, scheme: str) -> DurastoreEr
     if meaning is None:
         return None
     kind, words = meaning
-    text = " ".join(str(error.args[-1] if error.args else error).split())[:TEXT_MAX]
+    said = error.args[-1] if _is_of(error, "pymysql") and error.args else error
+    text = " ".join(str(said).split())[:TEXT_MAX]
     return kind(f"{scheme}://: {words} ({text})")

@@ -45,6 +45,8 @@ _COLUMNS = COLUMNS.replace("key,", "`key`,").replace("blob,", "`blob`,")
 _RUN_COLUMNS = "run_id, step, state, `blob`, incarnation, updated_at"
 _RESULT, _STATE = 12, 2
 """Where the payload stands in a row of a record and of a run: all other bytes are text."""
+_LOOK = 3
+"""Which of the statements of a claim shows the record."""
 _ROUNDS_MAX = 50
 """How often a claim begins anew because its record came or went in between."""
 _KEYS_MAX = 500
@@ -63,13 +65,15 @@ class MySQLBackend:
         self._tables = tables
         self._namespace = namespace
         words = {**tables.words, "clock": _CLOCK, "columns": _COLUMNS, "run_columns": _RUN_COLUMNS}
-        self._sql = statements("durastore_cloudsql", "mysql.sql", words)
+        texts = statements("durastore_cloudsql", "mysql.sql", words | {"stamp": "{stamp}"})
+        self._sql = {name: text.replace("{stamp}", texts["stamp"]) for name, text in texts.items()}
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
         for _ in range(_ROUNDS_MAX):
-            row = self._row("claim", now, **request_values(request))
-            if row is None:  # removed in between
+            rows = self._send("claim", now, **request_values(request))[_LOOK].rows
+            if not rows:  # removed in between
                 continue
+            row = rows[0]
             record, at = _record(row[1:]), row[0]
             answer, write = rules.claim(record, request, at)
             if write is None:

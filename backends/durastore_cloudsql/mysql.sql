@@ -2,6 +2,12 @@
 -- `clock` is the server's time in microseconds when the statement begins, or the time that a test gives.
 -- Statements that stand together go to the server together, in one round trip.
 
+-- name: stamp
+-- The times of a record that was inserted just now, and is locked since. A first token is a time: were it read before, others
+-- might insert, claim again and remove in between, and tokens could fall. (No record has the empty key.)
+UPDATE {records} SET token = {clock}, expires_at = {clock} + %(lease)s, created_at = {clock}, updated_at = {clock}
+WHERE namespace = %(namespace)s AND `key` = IF(ROW_COUNT() = 1, %(key)s, '')
+
 -- name: begin
 START TRANSACTION
 
@@ -9,15 +15,16 @@ START TRANSACTION
 COMMIT
 
 -- name: claim
-INSERT INTO {records} (namespace, `key`, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint,
-                       created_at, updated_at)
-SELECT %(namespace)s, %(key)s, %(run_id)s, 'claimed', c.t, 1, %(nonce)s, %(owner)s, %(lease)s, c.t + %(lease)s, %(incarnation)s,
-       %(fingerprint)s, c.t, c.t
-FROM (SELECT {clock} AS t) AS c
+START TRANSACTION;
+INSERT IGNORE INTO {records} (namespace, `key`, run_id, state, token, attempt, nonce, owner, lease, incarnation, fingerprint,
+                              created_at, updated_at)
+SELECT %(namespace)s, %(key)s, %(run_id)s, 'claimed', 0, 1, %(nonce)s, %(owner)s, %(lease)s, %(incarnation)s, %(fingerprint)s, 0, 0
+FROM (SELECT 1) AS once
 -- A duplicate would be refused as well, but only after it had been locked.
-WHERE NOT EXISTS (SELECT 1 FROM {records} AS r WHERE r.namespace = %(namespace)s AND r.`key` = %(key)s)
-ON DUPLICATE KEY UPDATE namespace = VALUES(namespace);
-SELECT {clock}, {columns} FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s
+WHERE NOT EXISTS (SELECT 1 FROM {records} AS r WHERE r.namespace = %(namespace)s AND r.`key` = %(key)s);
+{stamp};
+SELECT {clock}, {columns} FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s;
+COMMIT
 
 -- name: lock
 START TRANSACTION;
@@ -73,14 +80,13 @@ ON DUPLICATE KEY UPDATE
   step = GREATEST(VALUES(step), {runs}.step)
 
 -- name: claim_if_done
-INSERT INTO {records} (namespace, `key`, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint,
-                       created_at, updated_at)
-SELECT %(namespace)s, %(key)s, %(run_id)s, 'claimed', c.t, 1, %(nonce)s, %(owner)s, %(lease)s, c.t + %(lease)s, %(incarnation)s,
-       %(fingerprint)s, c.t, c.t
-FROM (SELECT {clock} AS t) AS c
+INSERT IGNORE INTO {records} (namespace, `key`, run_id, state, token, attempt, nonce, owner, lease, incarnation, fingerprint,
+                              created_at, updated_at)
+SELECT %(namespace)s, %(key)s, %(run_id)s, 'claimed', 0, 1, %(nonce)s, %(owner)s, %(lease)s, %(incarnation)s, %(fingerprint)s, 0, 0
+FROM (SELECT 1) AS once
 WHERE @durastore_done = 1
-  AND NOT EXISTS (SELECT 1 FROM {records} AS r WHERE r.namespace = %(namespace)s AND r.`key` = %(key)s)
-ON DUPLICATE KEY UPDATE namespace = VALUES(namespace)
+  AND NOT EXISTS (SELECT 1 FROM {records} AS r WHERE r.namespace = %(namespace)s AND r.`key` = %(key)s);
+{stamp}
 
 -- name: look
 SELECT {clock}, {columns} FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s

@@ -51,9 +51,11 @@ def test_commit(losing: Any, watched: durastore.Store) -> None:
     then = granted(losing("commit", grant, result=RESULT, progress=progress(1), then=request("next")))
     assert then.attempt == 1
     [record] = watched.backend.read(["key"])
-    assert record is not None and record.result == RESULT
+    assert record is not None
+    assert record.result == RESULT
     stored = watched.backend.load("run")
-    assert stored is not None and stored.step == 1
+    assert stored is not None
+    assert stored.step == 1
 
 
 def test_the_rest(losing: Any, watched: durastore.Store) -> None:
@@ -80,7 +82,8 @@ def test_transact(watched: durastore.Store, proxy: Proxy) -> None:
     assert (outcome.value, calls) == ("done", [1])
     assert proxy.lost_all()
     [record] = watched.backend.read(["key"])
-    assert record is not None and record.state == "committed"
+    assert record is not None
+    assert record.state == "committed"
 
 
 def test_lost_for_good(watched: durastore.Store, proxy: Proxy) -> None:

@@ -72,7 +72,9 @@ def _end_sessions(store: durastore.Store, kind: str) -> None:
                 "AND pid <> pg_backend_pid()"
             )
         else:
-            cursor.execute("SELECT id FROM information_schema.processlist WHERE user = 'durastore' AND id <> CONNECTION_ID()")
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE user = 'durastore' AND id <> CONNECTION_ID()"
+            )
             for (number,) in cursor.fetchall():
                 cursor.execute(f"KILL {number}")
     connection.close()

@@ -62,7 +62,10 @@ def test_by_eight_processes_at_once(fresh: str) -> None:
 def test_before_it(fresh: str) -> None:
     """Tables that are missing are a `SchemaError` that says what to run; setting up mends it."""
     with durastore.open(fresh) as store:
-        for call in (lambda: store.checkpoint("run").run_once("key", lambda: 1), lambda: store.checkpoint("run").load()):
+        for call in (
+            lambda: store.checkpoint("run").run_once("key", lambda: 1),
+            lambda: store.checkpoint("run").load(),
+        ):
             with pytest.raises(SchemaError, match="durastore init"):
                 call()
         assert not {finding.name: finding.ok for finding in store.check()}["schema"]
@@ -87,7 +90,7 @@ def test_rights_on_rows_are_enough(fresh: str, admin: Any, kind: str, server: em
         assert store.forget_run("run") is not None
         store.sweep()
         assert all(finding.ok for finding in store.check()), list(store.check())
-        with pytest.raises(ConfigError, match="grant|right"):
+        with pytest.raises(ConfigError, match=r"grant|right"):
             durastore.open(url.replace(prefix, f"{prefix}x"), create=True)
 
 

@@ -71,6 +71,7 @@ $$
 DECLARE
   r {records};
   t bigint;
+  alone boolean := false;  -- nobody else may insert this key
   locked boolean := false;
 BEGIN
   LOOP
@@ -79,19 +80,24 @@ BEGIN
     ELSE
       SELECT * INTO r FROM {records} WHERE namespace = a_namespace AND key = a_key;
     END IF;
-    -- Read after each look and under the lock: a first token must not be older than that of a record that was removed in between.
     t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     IF r.key IS NULL THEN
+      IF NOT alone THEN
+        -- A first token is a time. Were it read before others can no longer insert, claim again and remove, tokens could fall.
+        PERFORM pg_advisory_xact_lock(hashtextextended(a_key, hashtextextended(a_namespace, 0)));
+        alone := true;
+        CONTINUE;
+      END IF;
       INSERT INTO {records}
         (namespace, key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, created_at,
          updated_at)
       VALUES (a_namespace, a_key, a_run_id, 'claimed', t, 1, a_nonce, a_owner, a_lease, t + a_lease, a_incarnation,
               a_fingerprint, t, t)
-      ON CONFLICT DO NOTHING RETURNING * INTO r;
+      ON CONFLICT DO NOTHING RETURNING * INTO r;  -- none at READ COMMITTED; above it, a serialization failure
       IF r.key IS NOT NULL THEN
         RETURN r;
       END IF;
-      CONTINUE;  -- somebody was faster
+      CONTINUE;
     END IF;
     IF r.nonce = a_nonce OR NOT COALESCE(
         r.state = 'abandoned'
