@@ -1,4 +1,4 @@
-# Provisioned capacity that scales, a key of one's own, a role for tasks on ECS, and alarms that reach somebody.
+# A key of one's own, a role for tasks on ECS, operators who may look, and alarms that reach somebody.
 
 provider "aws" {
   region = "eu-central-1"
@@ -33,10 +33,9 @@ module "store" {
   name           = "agents-production"
   encryption_key = aws_kms_key.store.arn
 
-  alarms   = { actions = ["arn:aws:sns:eu-central-1:${data.aws_caller_identity.current.account_id}:on-call"] }
-  backup   = { retention_days = 35 }
-  capacity = { mode = "PROVISIONED", write = { min = 10, max = 400 } }
-  labels   = { team = "agents", environment = "production" }
+  alarms = { actions = ["arn:aws:sns:eu-central-1:${data.aws_caller_identity.current.account_id}:on-call"] }
+  backup = { retention_days = 35 }
+  labels = { team = "agents", environment = "production" }
 
   principals = {
     readers = ["arn:aws:iam::${data.aws_caller_identity.current.account_id}:role/${aws_iam_role.operators.name}"]
