@@ -233,9 +233,14 @@ def run_once(
     if isinstance(got, Claim):
         outcome, _ = yield from perform(run, got, effect, terms, progress=progress)
         return outcome
+    yield from _save(run, progress)
+    return got
+
+
+def _save(run: Run, progress: StoredProgress | None) -> Steps[None]:
+    """Save the progress that came with a key that was done already."""
     if progress is not None:
         yield partial(run.store.call, "save", run.store.backend.save, progress)
-    return got
 
 
 def request(run: Run, key: str, terms: Terms, fingerprint: str | None) -> ClaimRequest:
@@ -355,6 +360,7 @@ def perform(
     then: ClaimRequest | None = None,
 ) -> Steps[tuple[Outcome[Any], Claim | None]]:
     """Execute and commit under a claim; with `then`, the next key is claimed in the same write, and held if it was free."""
+    yield from _confirm(run, claim)
     try:
         value = yield Effect(claim, effect)
     except BaseException as exc:
@@ -364,6 +370,32 @@ def perform(
     value, granted = yield from finish(run, claim, value, terms, progress, then)
     run.count("executed")
     return Outcome(value, "executed"), None if granted is None else adopt(run, granted, began, terms)
+
+
+def _confirm(run: Run, claim: Claim) -> Steps[None]:
+    """A holder that slept past its lease before its effect began (a frozen sandbox) asks whether the claim is still its own."""
+    if run.store.clock.monotonic() - claim.started < claim.grant.lease / MICROSECONDS:
+        return
+    try:
+        ours = yield partial(_renew_held, run, claim)
+    except BaseException as exc:
+        yield from give_back(run, claim, error_text(exc), in_doubt=claim.took_over is not None)
+        raise
+    if not ours:
+        run.store.keeper.drop(claim)
+        claim.lost.set()
+        run.count("lost")
+        raise ClaimLost(
+            f"the claim of key {claim.key!r} (token {claim.token}) was lost before its effect began: this process stood still "
+            f"past its lease, and somebody else took over. Nothing of this attempt was run"
+        )
+
+
+def _renew_held(run: Run, claim: Claim) -> bool:
+    with claim.lock:
+        [grant] = run.store.call("renew", run.store.backend.renew, [claim.grant])
+        claim.grant = grant or claim.grant
+    return grant is not None
 
 
 def finish(
@@ -452,6 +484,7 @@ def transact(
     terms = replace(terms, in_doubt="rerun")
     got = yield from acquire(run, request(run, key, terms, fingerprint), terms)
     if not isinstance(got, Claim):
+        yield from _save(run, progress)
         return got
     retain = None if terms.retain is None else microseconds(terms.retain)
     inner = partial(_in_transaction, run, got, effect)

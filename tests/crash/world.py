@@ -13,7 +13,7 @@ from typing import Any
 import durastore
 from durastore import urls
 from tests.crash.killing import Deadly, Outside
-from tests.unit.virtual import VirtualClock
+from tests.unit.virtual import StillKeeper, VirtualClock
 
 HOUR = 3600.0
 CREATE = "CREATE TABLE IF NOT EXISTS rows (key TEXT NOT NULL)"
@@ -42,6 +42,7 @@ class World:
         clock = VirtualClock()
         clock.elapsed = elapsed
         store = durastore.Store(Deadly(backend, points), clock=clock)  # type: ignore[arg-type]
+        store.keeper = StillKeeper(store._renew, clock)
         if statements:
             (self.folder / "store.db").touch()
             backend._connections.get().set_trace_callback(points)

@@ -214,7 +214,6 @@ def test_blocking_the_loop_keeps_the_lease() -> None:
 
 def test_many_waiters_few_threads() -> None:
     """A thousand tasks on fifty keys: each effect once, everybody gets its result, and threads stay few."""
-
     before = threading.active_count()
 
     async def main() -> None:

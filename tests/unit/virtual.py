@@ -7,6 +7,7 @@ from typing import Any
 
 import durastore
 from durastore.clock import Clock
+from durastore.keeper import Keeper
 from durastore.memory import MemoryBackend, _Space
 
 VERBS = (
@@ -72,9 +73,25 @@ class Scripted(MemoryBackend):
         return durastore.StoreUnavailable(str(error)) if isinstance(error, ConnectionError) else None
 
 
+class StillKeeper(Keeper):
+    """A keeper without a thread: it renews when a test says so, not when the machine finds the time."""
+
+    def _start(self) -> None:
+        """Nobody runs."""
+
+    def tick(self) -> None:
+        """Renew what is due by now."""
+        with self._condition:
+            claims = self._take_due()
+        if claims:
+            self._renew_all(claims)
+
+
 def virtual(
     clock: VirtualClock | None = None, space: _Space | None = None
 ) -> tuple[durastore.Store, Scripted, VirtualClock]:
     """A store in virtual time, its backend, and its clock."""
     clock, backend = clock or VirtualClock(), Scripted(space)
-    return durastore.Store(backend, clock=clock), backend, clock
+    store = durastore.Store(backend, clock=clock)
+    store.keeper = StillKeeper(store._renew, clock)
+    return store, backend, clock
