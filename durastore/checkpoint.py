@@ -241,8 +241,10 @@ class ManualClaim:
         return self._claim
 
     def commit(self, result: Any, *, progress: tuple[int, Any] | None = None) -> Outcome[Any]:
-        """Store the result and the committed mark. Raises as `run_once`."""
+        """Store the result and the committed mark, once. Raises as `run_once`."""
         claim = self.live
+        if self.finished:
+            raise ConfigError(f"the claim of key {claim.key!r} is over: a second commit would change nothing")
         saved = None if progress is None else self._run.progress(*progress)
         self.finished = True
         value, _ = drive(finish(self._run, claim, result, self._terms, saved, None))
