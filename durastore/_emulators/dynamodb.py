@@ -54,7 +54,7 @@ def moto() -> Recipe | NotRun:
     missing = _missing()
     if missing is not None:
         return missing
-    name, needs = f"moto-{MOTO}", [f"moto[server]=={MOTO}"]
+    name, needs = f"moto-{MOTO}", [f"moto[dynamodb]=={MOTO}", "flask", "flask-cors", "werkzeug"]
     script = str(Path(__file__).with_name("moto_locked.py"))
     return Recipe(
         what=f"moto {MOTO} behind one lock ({'built' if venvs.built(name) else 'to be built by pip'})",

@@ -20,13 +20,13 @@ from durastore.cli.exits import Exit, tell
 __all__ = ["emulators"]
 
 _NAME = click.Choice(list(ENTRIES))
-_DEFAULT = ("postgresql", "mysql", "firestore", "dynamodb")
+_DEFAULT = ("postgresql", "mysql", "firestore")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(short_help="Start and stop stores to test against.")
 def emulators() -> None:
-    """Servers to test against, on this machine: PostgreSQL, MySQL or MariaDB, Firestore, DynamoDB.
+    """Servers to test against, on this machine.
 
     Each comes from Docker where there is one, else from a program that is installed. They listen on 127.0.0.1 only.
     """
@@ -38,7 +38,7 @@ def emulators() -> None:
 def up(names: tuple[str, ...], *, as_json: bool) -> None:
     """Start servers and leave them running; print their URLs as `export` lines.
 
-    Without NAMES: one for each store. Those that run already are kept. Exit code 1 when one of them can't be run here.
+    Without NAMES: postgresql, mysql and firestore. Those that run already are kept. Exit code 1 when one of them can't be run here.
     """
     registry, started, failed = _registry(), [], False
     for name in names or _DEFAULT:
