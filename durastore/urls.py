@@ -82,7 +82,9 @@ def _pairs(query: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
-        raise ConfigError(f"bad options in the store URL: {query!r}; write them as ?name=value&name=value") from None
+        raise ConfigError(
+            "bad options in the store URL: write them as ?name=value&name=value, and a ? in a password as %3F"
+        ) from None  # what stands there may be the rest of a password
 
 
 def _merge(pairs: list[tuple[str, str]], options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
