@@ -1,6 +1,6 @@
 """``python -m tests.bench.postgresql_floor URL``: what each verb of the PostgreSQL backend costs, in floors.
 
-A floor is one autocommit insert by raw psycopg. All kinds are sampled in blocks of 25, interleaved, in one process and one thread.
+A floor is one autocommit insert by raw psycopg. All kinds are sampled in blocks of 25, interleaved, in one process and thread.
 "Raw" is the backend's own statement sent by raw psycopg: what remains between the two is the pool and Python.
 """
 
