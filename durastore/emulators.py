@@ -122,6 +122,10 @@ def launch(name: str, owner: Process | None, in_front_of: str | None = None) -> 
     recipe = _recipe(name, in_front_of)
     if isinstance(recipe, NotRun):
         raise EmulatorNotRun(name, recipe)
+    try:
+        recipe.install()
+    except EmulatorError as exc:
+        raise EmulatorNotRun(name, NotRun(str(exc), "it needs a package index once")) from exc
     return LocalServer(name, recipe, owner)
 
 

@@ -42,6 +42,7 @@ def ministack() -> Recipe | NotRun:
             f"{HOST}:{site.port}",
             "ministack.app:app",
         ],
+        install=lambda: venvs.environment(name, needs),
         url=_url,
         probe=lambda url: probe(url, f"ministack {MINISTACK}"),
         environment=lambda site: {"GATEWAY_PORT": str(site.port), "SERVICES": "dynamodb", "IOT_MTLS_ENABLED": "0"},
@@ -59,6 +60,7 @@ def moto() -> Recipe | NotRun:
     return Recipe(
         what=f"moto {MOTO} behind one lock ({'built' if venvs.built(name) else 'to be built by pip'})",
         command=lambda site: [str(venvs.environment(name, needs)), "-I", script, HOST, str(site.port)],
+        install=lambda: venvs.environment(name, needs),
         url=_url,
         probe=lambda url: probe(url, f"moto {MOTO} behind one lock"),
         start_max=120,

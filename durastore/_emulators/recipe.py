@@ -38,6 +38,8 @@ class Recipe:
     """The store's URL."""
     probe: Callable[[str], str]
     """Takes the URL; returns the server's name and version once it serves, and raises anything until then."""
+    install: Callable[[], object] = lambda: None
+    """Gets what the machine lacks, once. Raises `EmulatorError` when it can't; then the server is "not run"."""
     prepare: Callable[[Site], None] = lambda _site: None
     """Makes what must be there before the first start."""
     drops_root: bool = False

@@ -533,6 +533,18 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert venvs.built("thing-1")
 
 
+def test_no_package_index_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that can't build an environment does not run the server, and says what pip said."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DURASTORE_EMULATORS", "local")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    need("dynamodb")
+    with pytest.raises(
+        emulators.EmulatorNotRun, match=r"(?s)dynamodb: not run: .*No matching distribution.*package index once"
+    ):
+        emulators.start("dynamodb")
+
+
 def test_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache goes where it can."""
     (tmp_path / "file").touch()
