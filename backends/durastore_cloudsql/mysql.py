@@ -4,6 +4,9 @@ There is no RETURNING, so a claim is an INSERT that yields to a record which is 
 trip: that settles a key that is new, committed or held. A record that may be had (lapsed, given back, past retention) is locked,
 decided on by `durastore.rules` and written, in one short transaction of two round trips, the clock read under the lock. READ
 COMMITTED, so that nothing but rows is locked. Written for what MySQL 8 and MariaDB 10.6 have in common.
+
+A commit claims the next key along with it when that is new, which it is in a run's loop; one that has a record already, and may be
+had again, is claimed right after, in a transaction of its own.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -58,8 +59,9 @@ def test_idle_connections_fall_together(watched: durastore.Store, proxy: Proxy, 
     with pytest.raises(Exception, match=r".") as first:
         watched.backend.time()
     assert isinstance(watched.backend.classify(first.value), StoreUnavailable)
-    for _ in range(5):
-        watched.backend.time()
+    with ExitStack() as together:
+        for _ in range(5):
+            together.enter_context(pool.single()).cursor().execute("SELECT 1")
 
 
 def _end_sessions(store: durastore.Store, kind: str) -> None:
