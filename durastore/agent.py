@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -76,8 +77,9 @@ def run_agent(
 
     The key is ``RUN:step:N``, or ``key(item)``. The item's content hash is the step's fingerprint, so that inputs which changed
     between resumes raise `FingerprintMismatch` (an item that cannot be hashed stably carries none). Result, progress and, for a
-    sequence, the claim of the next step land in one write. Progress is the number of finished steps from the start, saved at
-    least every `save_every` steps and at the end; ``{"processed": N}`` is its state. Steps found done are read in batches.
+    sequence, the claim of the next step land in one write. Progress is the number of finished steps from the start, saved every
+    `save_every` steps (no oftener than the store sustains writes of one run) and at the end; ``{"processed": N}`` is its
+    state. Steps found done are read in batches.
 
     `inputs` may be a generator, which must yield the same items again on resume; it is consumed one item at a time. With
     `concurrency` > 1, that many threads run steps; `on_step(step, outcome)` is then called in the order in which they finish.
@@ -108,6 +110,8 @@ class Plan(Generic[I]):
     )
     saved: int = 0
     """The step of the progress that is stored."""
+    saved_at: float = field(default=-math.inf)
+    """When it was stored, by the monotonic clock."""
     gap: bool = False
     """Whether a step was left undone, so that progress may not go on (one step after the other)."""
 
@@ -130,6 +134,21 @@ class Plan(Generic[I]):
     def summary(self, processed: int) -> Summary:
         return Summary(processed, **self.counts)
 
+    def due(self, step: int) -> bool:
+        """Whether progress up to this step is to be saved: often enough, but no oftener than the store sustains.
+
+        Some stores take one run's progress about once a second (`progress_interval`). The results carry the truth: what a save
+        leaves out is replayed on resume, at one read for hundreds of keys.
+        """
+        if self.gap or step - self.saved < self.save_every:
+            return False
+        interval: float = getattr(self.ckpt.store.backend, "progress_interval", 0.0)
+        return interval <= 0 or self.ckpt.store.clock.monotonic() - self.saved_at >= interval
+
+    def note_saved(self, step: int) -> None:
+        """Progress up to this step is stored."""
+        self.saved, self.saved_at = step, self.ckpt.store.clock.monotonic()
+
     def leave(self, step: int, error: Exception) -> bool:
         """Whether the run goes on although this step was not done."""
         return self.on_error is not None and bool(self.on_error(step, error))
@@ -139,7 +158,7 @@ class Plan(Generic[I]):
         if step > self.saved and not self.gap:
             store = self.ckpt.store
             store.call("save", store.backend.save, self.progress(step))
-            self.saved = step
+            self.note_saved(step)
 
 
 def _fingerprint(item: Any) -> str | None:
@@ -170,6 +189,10 @@ class Source(Generic[I]):
         item = self.ahead(1)
         self._next += 1
         return item[0] if item else END
+
+    def is_at_end(self) -> bool:
+        """Whether the last item was taken, as far as that can be told without waiting for another one."""
+        return isinstance(self._inputs, Sequence) and self._next >= len(self._inputs)
 
     def ahead(self, count: int) -> Sequence[I]:
         """Up to `count` items that come next."""
@@ -229,17 +252,17 @@ def _fused(
 ) -> Steps[tuple[Outcome[Any], Claim | None]]:
     """Run one step, and claim the next one in the same write where the inputs can be looked into."""
     run, terms = plan.ckpt.run, plan.ckpt.terms
-    due = not plan.gap and step + 1 - plan.saved >= plan.save_every
     try:
         then = _next_request(plan, source, step + 1)
-        progress = plan.progress(step + 1) if due else None
+        last = source.is_at_end()
+        progress = plan.progress(step + 1) if plan.due(step + 1) or (last and not plan.gap) else None
     except BaseException:
         yield from give_back(run, claim, UNBEGUN, in_doubt=claim.took_over is not None)
         raise
     effect = partial(plan.call_model, item)
     outcome, held = yield from perform(run, claim, effect, terms, progress=progress, then=then)
     if progress is not None:
-        plan.saved = step + 1
+        plan.note_saved(step + 1)
     return outcome, held
 
 
@@ -297,7 +320,7 @@ class Window(Generic[I]):
 
     def due(self) -> bool:
         """Whether to save the progress."""
-        return self.prefix - self._plan.saved >= self._plan.save_every
+        return self._plan.due(self.prefix)
 
 
 def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary:

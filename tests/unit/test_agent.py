@@ -176,8 +176,26 @@ def test_save_every() -> None:
     ckpt = store.checkpoint("run")
     saved: list[int] = []
     run_agent(range(10), ckpt, Model(), save_every=4, on_step=lambda _step, _outcome: saved.append(ckpt.load().step))
-    assert saved == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8]
+    assert saved == [0, 0, 0, 4, 4, 4, 4, 8, 8, 10]
     assert ckpt.load() == (10, {"processed": 10})
+
+
+@pytest.mark.parametrize("kind", [list, iter], ids=["sequence", "generator"])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_saves_are_as_rare_as_the_store_needs(kind: Any, concurrency: int) -> None:
+    """Where a store sustains one save of a run a second, a fast run saves no oftener, and at the end all the same."""
+    store, backend, clock = virtual()
+    backend.progress_interval = 1.0
+    ckpt = store.checkpoint("run")
+    saved: list[int] = []
+
+    def note(_step: int, _outcome: Any) -> None:
+        clock.elapsed += 0.1
+        saved.append(ckpt.load().step)
+
+    assert run_agent(kind(range(100)), ckpt, Model(), on_step=note, concurrency=concurrency).processed == 100
+    assert len(set(saved)) <= 13
+    assert ckpt.load() == (100, {"processed": 100})
 
 
 def test_replay_in_batches() -> None:
