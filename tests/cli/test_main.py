@@ -118,8 +118,8 @@ def test_a_file_that_is_no_database(shell: Shell):
 
 def test_a_missing_extra(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     """A store or command whose package is missing says what to install."""
-    monkeypatch.setitem(sys.modules, "durastore_dynamodb", None)
-    assert "pip install 'durastore[dynamodb]'" in shell("runs", "--url", "dynamodb://t?region=x", code=2).stderr
+    monkeypatch.setitem(sys.modules, "durastore_firestore", None)
+    assert "pip install 'durastore[firestore]'" in shell("runs", "--url", "firestore://project", code=2).stderr
     monkeypatch.setitem(sys.modules, "durastore.cli.conformance", None)
     assert "pip install 'durastore[test]'" in shell("conformance", "--help", code=2).stderr
 
