@@ -30,7 +30,7 @@ cli: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/cli
 
 stores: $(VENV)/.dev
-	$(PYTEST) -n $(JOBS) --dist loadfile $(wildcard tests/cloudsql tests/dynamodb tests/firestore)
+	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore
 
 conformance: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/conformance
