@@ -38,7 +38,7 @@ def test_help_lists_every_command(shell: Shell):
     for name in COMMANDS:
         assert f"  {name} " in shown
     assert "Exit codes" in shown
-    assert "dynamodb://" in shown
+    assert "firestore://" in shown
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "conformance", "emulators")])
