@@ -5,8 +5,8 @@ trip: that settles a key that is new, committed or held. A record that may be ha
 decided on by `durastore.rules` and written, in one short transaction of two round trips, the clock read under the lock. READ
 COMMITTED, so that nothing but rows is locked. Written for what MySQL 8 and MariaDB 10.6 have in common.
 
-A commit claims the next key along with it when that is new, which it is in a run's loop; one that has a record already, and may be
-had again, is claimed right after, in a transaction of its own.
+A commit claims the next key along with it when that is new, which it is in a run's loop; one that has a record already and may
+be had again is claimed right after, in a transaction of its own.
 """
 
 from __future__ import annotations

@@ -45,6 +45,9 @@ __all__ = ["PostgreSQLBackend"]
 _CLOCK = "COALESCE(%(now)s::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 """The server's time in microseconds, or the time that a test gives."""
 
+_PREPARED = ("claim", "commit", "commit_and_more")
+"""Calls of functions. A plan of a look-up, made when its table was small, would be kept when the table has grown."""
+
 
 class PostgreSQLBackend:
     """The backend for one namespace of one PostgreSQL database."""
@@ -60,7 +63,9 @@ class PostgreSQLBackend:
         self._namespace = namespace
         words = {**tables.words, "clock": _CLOCK, "columns": COLUMNS}
         self._sql = statements("durastore_cloudsql", "postgresql.sql", words)
-        self._statements = {name: Statement.of(name, sql) for name, sql in self._sql.items()}
+        self._statements = {
+            name: Statement.of(sql, f"durastore_{name}" if name in _PREPARED else "") for name, sql in self._sql.items()
+        }
 
     def _all(self, name: str, now: int | None = None, **values: Any) -> list[list[Any]]:
         """The rows of a statement, in its own transaction."""

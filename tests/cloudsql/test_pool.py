@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,6 +70,21 @@ def test_renewal_is_not_blocked_by_an_effect(store: durastore.Store) -> None:
         return RESULT
 
     assert store.backend.transact(grant, effect) == RESULT
+
+
+def test_interrupted(store: durastore.Store) -> None:
+    """Ctrl-C reaches a thread that waits for a lock; the statement is given up, and the store goes on."""
+    grant = granted(store.backend.claim(request("key")))
+    main = threading.main_thread().ident
+    assert main is not None
+    with store.backend._pool.transaction() as connection:
+        connection.exec_driver_sql(
+            f"SELECT 1 FROM durastore_records WHERE namespace = '{store.backend._namespace}' FOR UPDATE"
+        ).fetchall()
+        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            store.backend.commit(grant, result=RESULT)
+    assert store.backend.renew([grant]) == [grant], "it was not committed later on"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="not run: there is no fork on this system")

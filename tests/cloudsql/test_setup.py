@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -192,3 +193,31 @@ def test_keys_are_looked_up_in_the_primary_key(fresh: str, admin: Any, kind: str
         assert f"{prefix}records_pkey" in plan, plan
     else:  # MySQL shows a row that is not there without a plan
         assert "PRIMARY" in plan or "const table" in plan or "Impossible WHERE" in plan, plan
+
+
+def test_plans_that_were_made_on_an_empty_table(servers: Any) -> None:
+    """An empty table that was vacuumed invites sequential scans, whose plans would be kept: a step makes none."""
+    import psycopg
+
+    prefix = f"t{uuid.uuid4().hex[:12]}_"
+    url = f"{servers('postgresql').url}?table_prefix={prefix}"
+    with (
+        durastore.open(url, create=True) as store,
+        psycopg.connect(servers("postgresql").url, autocommit=True) as admin,
+    ):
+        durastore.run_agent(range(20), store.checkpoint("run"), lambda item: item)
+        for table in ("records", "runs", "chunks"):
+            admin.execute(f"DELETE FROM {prefix}{table}")
+            admin.execute(f"VACUUM ANALYZE {prefix}{table}")
+    scans = f"SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = '{prefix}records'"
+    with psycopg.connect(servers("postgresql").url, autocommit=True) as admin:
+        [(before, _)] = admin.execute(scans).fetchall()
+        with durastore.open(url) as store:  # its sessions tell their counts when they end
+            for step in range(50):
+                store.checkpoint("other").run_once(f"key-{step % 40}", lambda: 1)
+            durastore.run_agent(range(20), store.checkpoint("run"), lambda item: item)
+        give_up = time.monotonic() + 20
+        while (found := admin.execute(scans).fetchall())[0][1] < 100 and time.monotonic() < give_up:
+            time.sleep(0.1)
+    assert found[0][1] >= 100
+    assert found[0][0] == before

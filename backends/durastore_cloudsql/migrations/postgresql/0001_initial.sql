@@ -58,7 +58,8 @@ CREATE TABLE {chunks} (
 CREATE INDEX {chunks_index}_written ON {chunks} (namespace, written_at) WHERE number = 0;
 
 -- The hot path is in functions: one round trip each, their plans kept by the session, whoever it serves behind a pooler.
--- At READ COMMITTED, each statement in them sees what was committed before it.
+-- At READ COMMITTED, each statement in them sees what was committed before it. No sequential scans: a plan that was made when the
+-- table was empty is kept when it no longer is.
 
 -- Returns the record as it is afterwards, with the time of the look as updated_at: it is granted when it is claimed under a_nonce.
 -- Looks without a lock first, so that the answer for a key that is held or done writes nothing; what would be granted is locked
@@ -66,7 +67,7 @@ CREATE INDEX {chunks_index}_written ON {chunks} (namespace, written_at) WHERE nu
 CREATE OR REPLACE FUNCTION {claim}(
   a_namespace text, a_key text, a_run_id text, a_owner text, a_nonce text, a_lease bigint, a_takeover boolean,
   a_fingerprint text, a_incarnation bigint, a_now bigint)
-RETURNS {records} LANGUAGE plpgsql VOLATILE AS
+RETURNS {records} LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS
 $$
 DECLARE
   r {records};
@@ -131,7 +132,7 @@ $$;
 -- Whether the claim was ours, and is committed now.
 CREATE OR REPLACE FUNCTION {done}(
   a_namespace text, a_key text, a_nonce text, a_result bytea, a_blob text, a_retain bigint, a_now bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS
 $$
 DECLARE
   t bigint := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
