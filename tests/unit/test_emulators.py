@@ -433,15 +433,16 @@ def test_a_recycled_pid_is_another_process() -> None:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`firestore` is a script that starts at once."""
-    monkeypatch.setattr("durastore.emulators.way", lambda _name: shell("exec sleep 1000"))
+    """`firestore` is a script; preparing it takes long enough for others to ask meanwhile."""
+    recipe = shell("exec sleep 1000", prepare=lambda _site: time.sleep(0.3))
+    monkeypatch.setattr("durastore.emulators.way", lambda _name: recipe)
 
 
 def test_who_comes_first_starts_it(scripted: None, tmp_path: Path) -> None:
     """Many at once get one server."""
     registry = Registry(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        records = set(pool.map(lambda _: registry.up("firestore").pid, range(8)))
+        records = set(pool.map(lambda _: registry.up("firestore", here()).pid, range(8)))
     try:
         assert len(records) == 1
         assert [record.pid for record in registry.running()] == list(records)
@@ -453,10 +454,10 @@ def test_who_comes_first_starts_it(scripted: None, tmp_path: Path) -> None:
 def test_a_server_that_died_is_started_anew(scripted: None, tmp_path: Path) -> None:
     """A record of a server that has ended is not its URL."""
     registry = Registry(tmp_path)
-    first = registry.up("firestore")
+    first = registry.up("firestore", here())
     first.process.signal(signal.SIGTERM)
     assert within(lambda: not first.process.alive())
-    second = registry.up("firestore")
+    second = registry.up("firestore", here())
     try:
         assert second.pid != first.pid
         assert not Path(first.folder).exists()
@@ -519,6 +520,7 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
         ran.append(command[2])
         if "venv" in command:
             Path(command[-1]).mkdir()
+            time.sleep(0.3)  # the others look meanwhile, and wait for their turn
         elif len(ran) == 2:
             raise emulators.EmulatorError("no network")
 
