@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,6 +28,8 @@ TAIL = 25
 """Lines of the log that an error shows."""
 PORT_TRIES = 3
 """A free port may be taken by another before the server binds it."""
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections."""
 END_MAX = supervisor.STOP_MAX + 10
 
 
@@ -191,10 +194,12 @@ def _new_site(name: str, recipe: Recipe) -> Site:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback that nobody uses, and that no outgoing connection will take while its server restarts."""
+    for port in [*random.sample(PORTS, 20), 0]:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return int(probe.getsockname()[1])
+    raise EmulatorError(f"no port of {HOST} is free")
 
 
 def run_as(site: Site, *command: str, stdin: str = "") -> None:
