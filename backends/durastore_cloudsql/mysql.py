@@ -97,12 +97,12 @@ class MySQLBackend:
         return [grant if grant.nonce in standing else None for grant in grants]
 
     def _renew(self, grants: Sequence[Grant], now: int | None) -> None:
+        values = [self._values(now, key=grant.key, nonce=grant.nonce, lease=grant.lease) for grant in grants]
+
         def once() -> None:
             with self._pool.single() as connection:
                 connection.begin()
-                for grant in grants:
-                    values = {"key": grant.key, "nonce": grant.nonce, "lease": grant.lease}
-                    send(connection, self._sql["renew"], self._values(now, **values))
+                send(connection, self._sql["renew"], *values)
                 connection.commit()
 
         again_after_deadlock(once)
@@ -258,6 +258,7 @@ class MySQLBackend:
                     return False
                 blob = None if record.result is None else record.result.blob
                 send(connection, self._sql["delete"], self._values(key=seen.key, blob=blob))
+                connection.commit()
                 return True
 
         return again_after_deadlock(once)
@@ -272,8 +273,8 @@ class MySQLBackend:
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
         records = again_after_deadlock(lambda: self._sweep_records(limit, now))
         blobs = [blob for (blob,) in self._rows("orphans", now, limit=limit, age=rules.ORPHAN_AGE)]
-        if blobs:
-            self._send("delete_chunks", blobs=blobs)
+        for blob in blobs:
+            self._send("delete_chunks", blob=blob)
         return Swept(records, len(blobs), more=limit in (records, len(blobs)))
 
     def _sweep_records(self, limit: int, now: int | None) -> int:
@@ -282,9 +283,8 @@ class MySQLBackend:
             if not rows:
                 connection.rollback()
                 return 0
-            blobs = [blob for _, blob in rows if blob is not None] or [b""]
-            values = self._values(keys=[key for key, _ in rows], blobs=blobs)
-            send(connection, self._sql["delete_records"], values)
+            send(connection, self._sql["delete"], *(self._values(key=key, blob=blob) for key, blob in rows))
+            connection.commit()
             return len(rows)
 
     def time(self) -> int:

@@ -41,9 +41,9 @@ WHERE namespace = %(namespace)s AND `key` = %(key)s;
 COMMIT
 
 -- name: delete
+-- One key in each: given many, the server may go through the whole table, and wait for the locks of others.
 DELETE FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s;
-DELETE FROM {chunks} WHERE namespace = %(namespace)s AND `blob` = %(blob)s;
-COMMIT
+DELETE FROM {chunks} WHERE namespace = %(namespace)s AND `blob` = %(blob)s
 
 -- name: record
 SELECT {columns} FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s
@@ -154,11 +154,6 @@ START TRANSACTION;
 SELECT `key`, `blob` FROM {records}
 WHERE namespace = %(namespace)s AND retain_until <= {clock} AND state = 'committed' LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
--- name: delete_records
-DELETE FROM {records} WHERE namespace = %(namespace)s AND `key` IN %(keys)s;
-DELETE FROM {chunks} WHERE namespace = %(namespace)s AND `blob` IN %(blobs)s;
-COMMIT
-
 -- name: orphans
 SELECT c.`blob` FROM {chunks} AS c
 WHERE c.namespace = %(namespace)s AND c.number = 0 AND c.written_at <= {clock} - %(age)s
@@ -167,7 +162,7 @@ WHERE c.namespace = %(namespace)s AND c.number = 0 AND c.written_at <= {clock} -
 LIMIT %(limit)s
 
 -- name: delete_chunks
-DELETE FROM {chunks} WHERE namespace = %(namespace)s AND `blob` IN %(blobs)s
+DELETE FROM {chunks} WHERE namespace = %(namespace)s AND `blob` = %(blob)s
 
 -- name: time
 SELECT {clock}

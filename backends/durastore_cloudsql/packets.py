@@ -47,10 +47,13 @@ def ready(connect: Connect) -> Connect:
     return connected
 
 
-def send(connection: Any, sql: str, values: Mapping[str, Any]) -> list[Sent]:
-    """What came of each of the statements, which travel together. After an error the connection may be in a transaction."""
+def send(connection: Any, sql: str, *values: Mapping[str, Any]) -> list[Sent]:
+    """What came of each of the statements, which travel together, once for each of `values`.
+
+    After an error the connection may be in a transaction.
+    """
     with connection.cursor() as cursor:
-        query = cursor.mogrify(sql, values)
+        query = ";\n".join(cursor.mogrify(sql, each) for each in values)
         try:
             cursor.execute(query)
             sent = [Sent(cursor.rowcount, cursor.fetchall())]
