@@ -23,6 +23,9 @@ class Keeper:
 
     Claims are held weakly: should an interrupt tear a holder out of its call at the worst moment, nothing keeps its claim alive
     and the lease ends the story. A renewal that fails sets nothing: to be out of reach is not to be replaced.
+
+    Holders take the bare lock, not the condition around it, whose `__exit__` is Python: an interrupt at its entry would leave the
+    lock taken for ever.
     """
 
     def __init__(self, renew: Renew, clock: Clock) -> None:
@@ -32,7 +35,8 @@ class Keeper:
 
     def _reset(self) -> None:
         self._due: dict[int, tuple[float, weakref.ref[Claim]]] = {}
-        self._condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._wakes_at = math.inf
         self._closed = False
@@ -42,7 +46,7 @@ class Keeper:
         if claim.grant.lease <= 0:
             return
         due = claim.started + claim.grant.lease / MICROSECONDS / 3
-        with self._condition:
+        with self._lock:
             self._due[id(claim)] = (due, weakref.ref(claim))
             if self._thread is None:
                 self._start()
@@ -51,7 +55,7 @@ class Keeper:
 
     def drop(self, claim: Claim) -> None:
         """Let a claim go."""
-        with self._condition:
+        with self._lock:
             self._due.pop(id(claim), None)
 
     def forked(self) -> None:
@@ -60,7 +64,7 @@ class Keeper:
 
     def close(self) -> None:
         """Stop the thread."""
-        with self._condition:
+        with self._lock:
             self._closed = True
             self._due.clear()
             self._condition.notify()

@@ -289,7 +289,7 @@ def _tell_waiting(key: str, held: Held) -> None:
 def _ask(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Answer]:
     try:
         answer: Answer = yield partial(run.store.call, "claim", run.store.backend.claim, asked)
-    except Exception:
+    except (Exception, GeneratorExit):
         raise
     except BaseException:  # interrupted: whether it was granted is not known, so give back what there may be
         grant = Grant(asked.key, asked.run_id, asked.owner, asked.nonce, 0, 0, asked.lease)
@@ -413,7 +413,7 @@ def finish(
     except ClaimLost:
         run.count("lost")
         raise
-    except Exception:
+    except (Exception, GeneratorExit):
         raise
     except BaseException:
         yield commit
@@ -534,12 +534,14 @@ def _in_transaction(run: Run, claim: Claim, effect: Callable[[Any], Any], tx: An
 def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[None]:
     """Let a claim go whose effect is not stored."""
     run.store.keeper.drop(claim)
-    if claim.pid != os.getpid():
+    if claim.pid != os.getpid() or isinstance(
+        sys.exc_info()[1], GeneratorExit
+    ):  # what is thrown away cannot ask for steps
         return
     step = partial(_abandon_held, run, claim, error, in_doubt=in_doubt)
     try:
         yield step
-    except Exception:
+    except (Exception, GeneratorExit):
         raise
     except BaseException:
         yield step
