@@ -67,7 +67,9 @@ def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
     """Parse a config URL. Keyword `options` go on top of those in the URL; one given twice is an error."""
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme:
-        raise ConfigError(f"not a store URL: {redact(url)!r}; it looks like 'sqlite:///agent.db' or 'postgresql://USER@HOST/DATABASE'")
+        raise ConfigError(
+            f"not a store URL: {redact(url)!r}; it looks like 'sqlite:///agent.db' or 'postgresql://USER@HOST/DATABASE'"
+        )
     address, _, query = rest.partition("?")
     given = _merge(_pairs(query), options or {}, scheme)
     namespace = _convert("namespace", given.pop("namespace", "default"), _namespace)
