@@ -49,10 +49,11 @@ class _Job(Generic[T]):
         self.work = work
         self.done = False
         self.result: T
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     def run(self, connection: sqlite3.Connection) -> None:
         """Do the work. Its own refusals are its own; an error of SQLite fails the whole transaction."""
+        self.error = None
         try:
             self.result = self.work(connection)
         except sqlite3.Error:
@@ -60,7 +61,7 @@ class _Job(Generic[T]):
         except Exception as exc:  # noqa: BLE001  a rule said no, before anything was written
             self.error = exc
 
-    def finish(self, error: BaseException | None) -> None:
+    def finish(self, error: Exception | None) -> None:
         self.error = error or self.error
         self.done = True
 
@@ -95,6 +96,12 @@ class Connections:
             self._held.add(held)
         return held.connection
 
+    def drop(self) -> None:
+        """Let go of this thread's connection. One that was opened before the tables were made may go on saying that there are
+        none, when the file is busy just as it looks again.
+        """
+        self._local.__dict__.pop("held", None)
+
     def open(self, mode: str) -> sqlite3.Connection:
         """A new connection; `mode` is ``rw`` or ``rwc`` (create the file)."""
         connection = sqlite3.connect(
@@ -127,19 +134,25 @@ class Connections:
         job = _Job(work)
         self._waiting.append(job)
         with self._turn:
-            if not job.done:
+            while not job.done:
                 self._run_waiting()
         return job.outcome()
 
     def _run_waiting(self) -> None:
-        jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH_MAX))]
-        error: BaseException | None = None
+        """Do what waits in one transaction. An interrupt is this thread's alone: what it left undone, perhaps after the commit,
+        is done again by those who wait, and every verb recognises its own earlier success.
+        """
+        jobs = [self._waiting[place] for place in range(min(len(self._waiting), _BATCH_MAX))]
+        jobs = [job for job in jobs if not job.done]
+        error: Exception | None = None
         try:
             self.transaction(lambda connection: _run_all(jobs, connection))
-        except BaseException as exc:  # noqa: BLE001  each waiting thread raises it
+        except Exception as exc:  # noqa: BLE001  each waiting thread raises it
             error = exc
         for job in jobs:
             job.finish(error)
+        while self._waiting and self._waiting[0].done:
+            self._waiting.popleft()
 
     def exclusively(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in a transaction of its own, which is rolled back whatever `work` raises."""

@@ -37,6 +37,7 @@ def migrate(connections: Connections) -> None:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+    connections.drop()
 
 
 def _apply(connection: sqlite3.Connection, newest: int) -> None:

@@ -296,4 +296,4 @@ def test_setting_up(ground: Path) -> None:
         resume(world, "rerun", supersede=False, script="one")
         if not dead:
             break
-    assert target > 15
+    assert target > 30

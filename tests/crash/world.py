@@ -44,10 +44,21 @@ class World:
         store = durastore.Store(Deadly(backend, points), clock=clock)  # type: ignore[arg-type]
         store.keeper = StillKeeper(store._renew, clock)
         if statements:
-            (self.folder / "store.db").touch()
-            backend._connections.get().set_trace_callback(points)
+            trace(backend._connections, points)
         store.setup()
         return store
+
+
+def trace(connections: Any, points: Callable[..., None]) -> None:
+    """A point before each statement of each connection that is opened from now on."""
+    opens = connections.open
+
+    def opened(mode: str) -> sqlite3.Connection:
+        connection: sqlite3.Connection = opens(mode)
+        connection.set_trace_callback(points)
+        return connection
+
+    connections.open = opened
 
 
 def template(folder: Path) -> Path:

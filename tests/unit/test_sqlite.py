@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from durastore.contract import ClaimRequest, Granted, Payload
 from durastore.keys import after_prefix
 from durastore_sqlite import SQLiteBackend
 from durastore_sqlite.backend import _statements as statements
+from durastore_sqlite.connections import _Job as Job
 from durastore_sqlite.schema import _migrations as migrations
 
 NOW = 1_700_000_000_000_000
@@ -144,6 +146,36 @@ def test_group_commit(store: durastore.Store) -> None:
     assert [record.state for record in backend.read([f"key-{n}" for n in range(8)])] == ["committed"] * 7 + [
         "abandoned"
     ]
+
+
+def test_interrupt_of_a_thread_that_writes_for_others(store: durastore.Store) -> None:
+    """Ctrl-C in the thread whose transaction carries the writes of others is its own: theirs land, once, and are answered."""
+    connections = backend_of(store)._connections
+    ckpt = store.checkpoint("run")
+    answers: list[Any] = []
+
+    def neighbour(number: int) -> None:
+        answers.append(ckpt.run_once(f"key-{number}", lambda: number))
+
+    threads = [threading.Thread(target=neighbour, args=(number,)) for number in range(4)]
+
+    def interrupted(_connection: Any) -> None:
+        raise KeyboardInterrupt
+
+    with connections._turn:
+        for thread in threads:
+            thread.start()
+        while len(connections._waiting) < len(threads):
+            time.sleep(0.001)
+        connections._waiting.append(Job(interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            connections._run_waiting()
+        connections._waiting.pop()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(answers) == [(number, "executed") for number in range(4)]
+    assert len(connections._waiting) == 0
+    assert {record.state for record in store.records()} == {"committed"}
 
 
 def test_prefix_bounds() -> None:
