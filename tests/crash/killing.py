@@ -19,16 +19,17 @@ PATIENCE = 60.0
 
 
 class Points:
-    """Dies by SIGKILL when the n-th point is passed; 0 for never."""
+    """Dies by SIGKILL (or gets another signal) when the n-th point is passed; 0 for never."""
 
-    def __init__(self, deadly: int) -> None:
+    def __init__(self, deadly: int, signum: int = signal.SIGKILL) -> None:
         self._deadly = deadly
+        self._signum = signum
         self._passed = 0
 
     def __call__(self, *_what: Any) -> None:
         self._passed += 1
         if self._passed == self._deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._signum)
 
 
 class Deadly:
@@ -71,6 +72,15 @@ def forked(work: Callable[[], Any]) -> int:
 def ended(child: int) -> int:
     """How a child ended: its exit code, or minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def froze(child: int) -> bool:
+    """Wait until a child stops itself (True) or ends; fails when it failed."""
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        return True
+    assert os.waitstatus_to_exitcode(status) == 0, "the child failed; its error is in the captured output"
+    return False
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

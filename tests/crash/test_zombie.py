@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import durastore
-from tests.crash.killing import Deadly, ended, forked, wait_for
+from tests.crash.killing import Deadly, Points, ended, forked, froze, wait_for
+from tests.crash.test_kill import ALL, Run, enumerated
+from tests.crash.world import HOUR, World
 
 PHASES = ("after claim", "in effect", "before commit", "after commit")
 
@@ -118,3 +122,71 @@ def test_lost_event(tmp_path: Path) -> None:
     os.kill(child, signal.SIGCONT)
     assert ended(child) == 0
     assert said.read_text() == "told"
+
+
+def stuck_in_time(world: World, mode: str, target: int) -> None:
+    """A run that freezes at a point and never learns that time went by, as in a sandbox restored from a snapshot."""
+    points = Points(target, signal.SIGSTOP)
+    with world.open(points) as store:
+        try:
+            Run(world, mode, store, points, supersede=False).all()
+            how = "finished"
+        except durastore.ClaimLost:
+            how = "ClaimLost"
+    (world.folder / "said").write_text(how)
+
+
+def contents(store: durastore.Store) -> Any:
+    records = sorted(store.backend.scan(limit=100, now=store.clock.now()).items, key=lambda record: record.key)
+    return records, [(run.run_id, run.step, run.state) for run in store.runs()]
+
+
+@pytest.mark.parametrize("mode", ["rerun", "probe", "transact"])
+def test_frozen_at_every_point(ground: Path, mode: str) -> None:
+    """Stopped before and after each call of the store and each delivery; another does the whole run; the zombie goes on with its
+    clocks set back. It changes neither a result, nor a claim, nor the progress; it is told when it lost its claim, and does no
+    later step.
+    """
+
+    def case(world: World, target: int) -> bool:
+        child = forked(lambda: stuck_in_time(world, mode, target))
+        if not froze(child):
+            return False
+        try:
+            if mode == "transact" and in_transaction(world):
+                return True  # nobody can take over while the write lock is held: see the promise of transact
+            outlive(world, mode, child)
+        finally:
+            os.kill(child, signal.SIGCONT)
+            code = ended(child)
+        assert code == 0
+        return True
+
+    assert enumerated(ground, case) >= 25
+
+
+def in_transaction(world: World) -> bool:
+    with closing(sqlite3.connect(world.folder / "store.db", timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+        return False
+
+
+def outlive(world: World, mode: str, child: int) -> None:
+    with world.open(elapsed=HOUR) as store:
+        held = [record.key for record in store.records(state="in_doubt")]
+        Run(world, mode, store, lambda: None, supersede=False).all()
+        before = contents(store)
+        delivered = world.rows() if mode == "transact" else world.outside.count()
+        os.kill(child, signal.SIGCONT)
+        wait_for(
+            lambda: (world.folder / "said").exists() and (world.folder / "said").read_text() != "", "the zombie ends"
+        )
+        assert contents(store) == before
+        assert (world.folder / "said").read_text() == ("ClaimLost" if held else "finished")
+        late = (world.rows() if mode == "transact" else world.outside.count()) - delivered
+        assert set(late) <= (set() if mode == "transact" else set(held)), "a later step, or a row without its mark"
+        assert {record.key for record in before[0]} == set(ALL)
