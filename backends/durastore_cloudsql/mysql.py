@@ -91,21 +91,24 @@ class MySQLBackend:
         keys = [grant.key for grant in ordered]
         standing: set[str] = set()
         for start in range(0, len(ordered), _KEYS_MAX):
-            self._renew(ordered[start : start + _KEYS_MAX], now)
+            standing |= self._renew(ordered[start : start + _KEYS_MAX], now)
             rows = self._rows("standing", keys=keys[start : start + _KEYS_MAX])
             standing.update(nonce.decode() for (nonce,) in rows)
         return [grant if grant.nonce in standing else None for grant in grants]
 
-    def _renew(self, grants: Sequence[Grant], now: int | None) -> None:
+    def _renew(self, grants: Sequence[Grant], now: int | None) -> set[str]:
+        """The nonces of those that were renewed, whatever becomes of them afterwards."""
         values = [self._values(now, key=grant.key, nonce=grant.nonce, lease=grant.lease) for grant in grants]
 
-        def once() -> None:
+        def once() -> Sequence[Sent]:
             with self._pool.single() as connection:
                 connection.begin()
-                send(connection, self._sql["renew"], *values)
+                sent = send(connection, self._sql["renew"], *values)
                 connection.commit()
+                return sent
 
-        again_after_deadlock(once)
+        sent = again_after_deadlock(once)
+        return {grant.nonce for grant, renewed in zip(grants, sent, strict=True) if renewed.matched}
 
     def commit(
         self,
@@ -184,7 +187,9 @@ class MySQLBackend:
     def abandon(self, grant: Grant, *, error: str | None, in_doubt: bool, now: int | None = None) -> bool:
         state = "in_doubt" if in_doubt else "abandoned"
         text = None if error is None else _bytes(error)
-        return self._row("abandon", now, key=grant.key, nonce=grant.nonce, state=state, error=text) is not None
+        sent = self._send("abandon", now, key=grant.key, nonce=grant.nonce, state=state, error=text)
+        # What was given back may be somebody else's by the time of the look, which is for what was given back before.
+        return sent[0].matched > 0 or bool(sent[-1].rows)
 
     def load(self, run_id: str) -> StoredProgress | None:
         row = self._row("load", run=run_id)
