@@ -67,7 +67,7 @@ def test_a_pooler_that_is_not_recognised(pooled: durastore.Store, monkeypatch: p
 
     def work(number: int) -> None:
         for step in range(5):
-            together.wait()
+            together.wait(30)
             grant = granted(pooled.call("claim", pooled.backend.claim, request(f"{number}-{step}")))
             pooled.call("commit", pooled.backend.commit, grant, result=RESULT)
 

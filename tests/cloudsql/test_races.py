@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,38 @@ def test_removed_meanwhile(store: durastore.Store) -> None:
     for answers in _together(work):
         assert all(isinstance(answer, (Granted, Held, Committed)) for answer in answers)
     assert len(set(tokens)) == len(tokens), "a token is never given twice"
+
+
+_SLOW = {
+    "postgresql": (
+        "CREATE FUNCTION {t}slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$",
+        "CREATE TRIGGER slow BEFORE INSERT ON {t}records FOR EACH ROW WHEN (NEW.owner = 'slow') EXECUTE FUNCTION {t}slow()",
+    ),
+    "mysql": (
+        "CREATE TRIGGER {t}slow BEFORE INSERT ON {t}records FOR EACH ROW SET @slept = IF(NEW.owner = 'slow', SLEEP(1), 0)",
+    ),
+}
+"""A claim by "slow" stops for a second between its decision and its row."""
+
+
+def test_removed_between_decision_and_row(url: str, kind: str) -> None:
+    """A claim that stands still before it inserts, while others are granted the key and remove it, has the higher token."""
+    prefix = f"t{uuid.uuid4().hex[:12]}_"
+    with durastore.open(url, table_prefix=prefix, create=True) as store, ThreadPoolExecutor(1) as executor:
+        with store.backend._pool.transaction() as connection:
+            for statement in _SLOW[kind]:
+                connection.exec_driver_sql(statement.format(t=prefix))
+        slow = executor.submit(store.backend.claim, request("key", owner="slow"))
+        time.sleep(0.3)
+        quick = store.backend.claim(request("key", owner="quick"))
+        if isinstance(quick, Granted):
+            [seen] = store.backend.read(["key"])
+            assert seen is not None
+            assert store.backend.delete(seen)
+            assert granted(slow.result()).token > quick.grant.token
+        else:  # it had to wait
+            assert isinstance(quick, Held)
+            granted(slow.result())
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
