@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from durastore.contract import Grant, TookOver
 
-__all__ = ["Claim", "current", "holds", "running"]
+__all__ = ["Claim", "current", "holds", "running", "under"]
+
+T = TypeVar("T")
 
 
 class Claim:
@@ -80,6 +83,15 @@ def current() -> Claim | None:
 def holds(key: str, owner: str) -> bool:
     """Whether this very call chain holds the key for an owner: waiting for it would be waiting for oneself."""
     return any(claim.key == key and claim.grant.owner == owner for claim in _chain.get())
+
+
+def under(claim: Claim, function: Callable[[], T]) -> T:
+    """Call with a claim as the current one: as `running`, with nothing that an interrupt could keep from resetting it."""
+    token = _chain.set((*_chain.get(), claim))
+    try:
+        return function()
+    finally:
+        _chain.reset(token)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, Union
 
 from durastore import payload
-from durastore.claims import Claim, holds, running
+from durastore.claims import Claim, holds, under
 from durastore.clock import MICROSECONDS, Clock, microseconds
 from durastore.contract import Answer, ClaimRequest, Committed, Grant, Granted, Held, Payload, StoredProgress
 from durastore.errors import (
@@ -175,8 +175,7 @@ class Effect:
         self.function = function
 
     def __call__(self) -> Any:
-        with running(self.claim):
-            return self.function()
+        return under(self.claim, self.function)
 
 
 class Inline:
@@ -520,8 +519,7 @@ def transact(
 def _in_transaction(run: Run, claim: Claim, effect: Callable[[Any], Any], tx: Any) -> Payload:
     """The effect and its encoding. An error of the effect passes the store's classification by, unless it is transient."""
     try:
-        with running(claim):
-            value = effect(tx)
+        value = under(claim, partial(effect, tx))
     except DurastoreError as exc:
         raise _EffectRaised(exc) from exc
     except Exception as exc:

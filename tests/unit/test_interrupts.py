@@ -99,6 +99,8 @@ class Case:
     def locks_are_free(self) -> None:
         assert self.store.keeper._condition.acquire(blocking=False)
         self.store.keeper._condition.release()
+        gc.collect()
+        assert durastore.current() is None
 
 
 def once(case: Case) -> None:
