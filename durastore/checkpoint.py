@@ -140,9 +140,9 @@ class Checkpoint:
     ) -> Outcome[R]:
         """Run ``effect(tx)`` exactly once: what it writes through `tx` and the committed mark land in one transaction.
 
-        `tx` is the store's own: a `sqlite3.Connection`, a SQLAlchemy `Connection`, a Firestore write batch. The effect may be called again when the transaction is retried, and must do nothing but write through
-        `tx`. When it raises, all is rolled back and the claim given back. A holder that vanished wrote nothing, so that
-        `in_doubt` plays no part.
+        `tx` is the store's own: a `sqlite3.Connection`, a SQLAlchemy `Connection`, a Firestore write batch. The effect may be
+        called again when the transaction is retried, and must do nothing but write through `tx`. When it raises, all is rolled
+        back and the claim given back. A holder that vanished wrote nothing, so that `in_doubt` plays no part.
 
         Raises as `run_once`; a result that cannot be encoded rolls back.
         """
