@@ -126,7 +126,9 @@ def _remedy(scheme: str) -> str:
 def redact(url: str) -> str:
     """The URL without its password, for messages."""
     head, at, tail = url.rpartition("@")
-    scheme, separator, user = head.rpartition("://")
+    scheme, separator, user = head.partition("://")
+    if not separator or ":" in scheme:  # no scheme in front, or a :// within the password
+        scheme, separator, user = "", "", head
     if not at or ":" not in user:
         return url
     return f"{scheme}{separator}{user.partition(':')[0]}:***@{tail}"

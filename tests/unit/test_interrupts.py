@@ -37,8 +37,9 @@ class Torn:
     def leave(self, _verb: str) -> None:
         self.in_store = False
 
-    def __call__(self, _frame: FrameType, event: str, _arg: Any) -> None:
-        if event == "call" and not self.in_store:
+    def __call__(self, frame: FrameType, event: str, _arg: Any) -> None:
+        resumed = sys.version_info < (3, 11) and frame.f_lasti >= 0  # 3.10 would end a generator without its `finally`
+        if event == "call" and not self.in_store and not resumed:
             self.left -= 1
             if self.left == 0:
                 raise self._error
