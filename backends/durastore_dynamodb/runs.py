@@ -1,0 +1,145 @@
+"""Runs: progress and incarnation, one item each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from durastore.contract import Payload, StoredProgress
+from durastore_dynamodb.api import Api, Refused
+from durastore_dynamodb.chunks import Chunks, Pointer
+from durastore_dynamodb.items import Guard, Item, Update, conditional, number, run_of
+from durastore_dynamodb.layout import Names
+
+__all__ = ["Runs", "Saving"]
+
+_FREE = "(attribute_not_exists(#step) OR #step <= :step)"
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """How to save one progress beside other writes: an item of a transaction, and what it does to payloads."""
+
+    item: dict[str, Any]
+    pointer: Pointer | None
+
+
+class Runs:
+    """The runs of one namespace."""
+
+    def __init__(self, api: Api, names: Names, chunks: Chunks) -> None:
+        self._api = api
+        self._names = names
+        self._chunks = chunks
+
+    def load(self, run_id: str) -> StoredProgress | None:
+        """As in the contract."""
+        item = self._api.get(self._names.run(run_id))
+        return None if item is None else run_of(item)
+
+    def save(self, progress: StoredProgress, now: int | None) -> StoredProgress:
+        """One request, unless large payloads come or go."""
+        stamp = self._api.stamp(now)
+        seen: Item | None = None
+        if _blob(progress.state) is None:
+            landed = self._api.update(self._update(progress, None, stamp), "ALL_OLD")
+            if not isinstance(landed, Refused):
+                incarnation = int(landed["incarnation"]["N"]) if "incarnation" in landed else 0
+                return replace(progress, incarnation=incarnation, updated_at=stamp)
+            seen = landed.item
+        while True:
+            if seen is not None and run_of(seen).step > progress.step:
+                return run_of(seen)
+            saving = self.saving(progress, seen, stamp)
+            pointers = [] if saving.pointer is None else [saving.pointer]
+            beside = [{"Update": update.arguments(self._api.table)} for update in self._chunks.follow(*pointers)]
+            reasons = self._api.transact([saving.item, *beside])
+            if reasons is None:
+                return self.load(progress.run_id) or replace(progress, updated_at=stamp)
+            assert reasons[0] is not None, "payloads have no conditions"
+            seen = reasons[0].item
+
+    def saving(self, progress: StoredProgress, seen: Item | None, stamp: int) -> Saving:
+        """Save unless a higher step is stored, given the run as last seen; None stands for one not seen."""
+        if seen is not None and run_of(seen).step > progress.step:
+            guard = Guard("#step > :step", {":step": number(progress.step)})
+            check = conditional(self._api.table, self._names.run(progress.run_id), guard)
+            return Saving({"ConditionCheck": check}, None)
+        before = None if seen is None else _blob(run_of(seen).state)
+        update = self._update(progress, before, stamp)
+        return Saving({"Update": update.arguments(self._api.table)}, Pointer(update.key, before, _blob(progress.state)))
+
+    def _update(self, progress: StoredProgress, before: str | None, stamp: int) -> Update:
+        """Save the progress over one whose state has this payload."""
+        values: Item = {":step": number(progress.step)}
+        same = "attribute_not_exists(#blob)"
+        if before is not None:
+            same, values[":blob"] = "#blob = :blob", {"S": before}
+        item: Item = {"step": number(progress.step), "updated_at": number(stamp)}
+        if progress.state is not None:
+            item["state"] = {"B": progress.state.data}
+        blob = _blob(progress.state)
+        if blob is not None:
+            item["blob"] = {"S": blob}
+        gone = [name for name in ("state", "blob") if name not in item]
+        return Update(self._names.run(progress.run_id), Guard(f"{_FREE} AND {same}", values), item, gone)
+
+    def incarnate(self, run_id: str, now: int | None) -> int:
+        """One request. A first number that was drawn by a clock that was behind is raised."""
+        key, sent, stamp = self._names.run(run_id), time.monotonic(), self._api.stamp(now)
+        drawn = int(self._api.call("update_item", **self._draw(key, stamp))["Attributes"]["incarnation"]["N"])
+        while now is None and drawn == stamp and self._api.clock.is_off(stamp, sent):
+            sent, stamp = time.monotonic(), self._api.stamp(None)
+            guard = Guard(
+                "#incarnation = :drawn AND #incarnation < :at", {":drawn": number(drawn), ":at": number(stamp)}
+            )
+            if isinstance(self._api.update(Update(key, guard, {"incarnation": number(stamp)})), Refused):
+                break
+            drawn = stamp
+        return drawn
+
+    def _draw(self, key: Any, stamp: int) -> dict[str, Any]:
+        values = {":before": number(stamp - 1), ":one": number(1), ":zero": number(0), ":at": number(stamp)}
+        return {
+            "TableName": self._api.table,
+            "Key": key,
+            "UpdateExpression": (
+                "SET #incarnation = if_not_exists(#incarnation, :before) + :one, #step = if_not_exists(#step, :zero), "
+                "#updated_at = if_not_exists(#updated_at, :at)"
+            ),
+            "ExpressionAttributeNames": {f"#{name}": name for name in ("incarnation", "step", "updated_at")},
+            "ExpressionAttributeValues": values,
+            "ReturnValues": "UPDATED_NEW",
+        }
+
+    def delete(self, run_id: str) -> bool:
+        """Remove a run; False when there was none."""
+        key = self._names.run(run_id)
+        seen = self._api.get(key)
+        while seen is not None:
+            run = run_of(seen)
+            self._api.outlast(run.incarnation, None)
+            blob = _blob(run.state)
+            same = Guard("attribute_exists(#pk) AND attribute_not_exists(#blob)")
+            if blob is not None:
+                same = Guard("#blob = :blob", {":blob": {"S": blob}})
+            follow = self._chunks.follow(Pointer(key, blob, None))
+            items = [{"Delete": conditional(self._api.table, key, same)}]
+            items += [{"Update": update.arguments(self._api.table)} for update in follow]
+            refused = self._remove(items, key, same, alone=not follow)
+            if refused is None or (refused.item is None and refused.again):
+                return True
+            seen = refused.item
+        return False
+
+    def _remove(self, items: list[dict[str, Any]], key: Any, same: Guard, *, alone: bool) -> Refused | None:
+        if alone:
+            answer = self._api.delete(key, same)
+            return answer if isinstance(answer, Refused) else None
+        reasons = self._api.transact(items)
+        return None if reasons is None else reasons[0]
+
+
+def _blob(state: Payload | None) -> str | None:
+    return None if state is None else state.blob
