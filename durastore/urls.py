@@ -60,7 +60,7 @@ class StoreURL:
         return unquote(self.address)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{redact(self.address)}"
+        return redact(f"{self.scheme}://{self.address}")
 
 
 def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
