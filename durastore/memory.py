@@ -28,7 +28,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError, FingerprintMismatch
+from durastore.errors import DurastoreError
 from durastore.urls import StoreURL
 
 __all__ = ["MemoryBackend", "connect"]
@@ -119,11 +119,7 @@ class MemoryBackend:
             self._save(progress, now)
 
     def _claim_next(self, request: ClaimRequest, now: int) -> Granted | None:
-        try:
-            answer = self._claim(request, now)
-        except FingerprintMismatch:
-            return None
-        return answer if isinstance(answer, Granted) else None
+        return rules.if_granted(lambda: self._claim(request, now))
 
     def transact(
         self,
@@ -199,10 +195,7 @@ class MemoryBackend:
                 (
                     record
                     for key, record in self._space.records.items()
-                    if key.startswith(prefix)
-                    and run_id in (None, record.run_id)
-                    and not rules.is_absent(record, at)
-                    and state in (None, rules.state_at(record, at))
+                    if key.startswith(prefix) and run_id in (None, record.run_id) and rules.is_listed(record, state, at)
                 ),
                 lambda record: record.key,
                 cursor,

@@ -7,6 +7,7 @@ write under one lock, or write on condition that nothing changed since it read, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -34,7 +35,9 @@ __all__ = [
     "committed",
     "grant_of",
     "held",
+    "if_granted",
     "is_absent",
+    "is_listed",
     "lost",
     "matches",
     "mismatch",
@@ -65,6 +68,20 @@ def state_at(record: StoredRecord, now: int) -> RecordState:
     if record.state == "claimed" and record.expires_at is not None and record.expires_at <= now:
         return "in_doubt"
     return record.state
+
+
+def is_listed(record: StoredRecord, state: RecordState | None, now: int) -> bool:
+    """SCAN-2: whether a listing of this state (None for any) shows the record by now."""
+    return not is_absent(record, now) and state in (None, state_at(record, now))
+
+
+def if_granted(ask: Callable[[], Answer]) -> Granted | None:
+    """COMMIT-5: what becomes of `then`. None when its key is not free, or its fingerprint differs."""
+    try:
+        answer = ask()
+    except FingerprintMismatch:
+        return None
+    return answer if isinstance(answer, Granted) else None
 
 
 def grant_of(record: StoredRecord) -> Grant:

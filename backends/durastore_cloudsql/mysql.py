@@ -31,7 +31,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError, FingerprintMismatch
+from durastore.errors import DurastoreError
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
@@ -146,15 +146,15 @@ class MySQLBackend:
 
     def _next(self, request: ClaimRequest, rows: Sequence[Sequence[Any]], now: int | None) -> Granted | None:
         """The next claim. A new key's was made by the commit itself; one that may be had again is claimed now."""
-        try:
+
+        def ask() -> Answer:
             if rows:
                 answer, write = rules.claim(_record(rows[0][1:]), request, rows[0][0])
                 if write is None:
-                    return answer if isinstance(answer, Granted) else None
-            answer = self.claim(request, now=now)
-        except FingerprintMismatch:
-            return None
-        return answer if isinstance(answer, Granted) else None
+                    return answer
+            return self.claim(request, now=now)
+
+        return rules.if_granted(ask)
 
     def transact(
         self,
@@ -229,11 +229,7 @@ class MySQLBackend:
         bounds = {"first": prefix, "end": after_prefix(prefix), "cursor": cursor or "", "limit": limit}
         rows = self._rows(name, now, run_id=run_id or "", **bounds)
         records = [(_record(row), at) for at, *row in rows]
-        matching = [
-            record
-            for record, at in records
-            if not rules.is_absent(record, at) and state in (None, rules.state_at(record, at))
-        ]
+        matching = [record for record, at in records if rules.is_listed(record, state, at)]
         return Page(matching, records[-1][0].key if len(records) == limit else None)
 
     def scan_runs(self, *, cursor: str | None = None, limit: int = 100) -> Page[StoredProgress]:

@@ -30,7 +30,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError, FingerprintMismatch, SchemaError
+from durastore.errors import DurastoreError, SchemaError
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
@@ -133,11 +133,7 @@ class PostgreSQLBackend:
 
     def _claim_next(self, request: ClaimRequest, now: int | None) -> Granted | None:
         """For a repeated commit: its next claim, which its first try may have made already."""
-        try:
-            answer = self.claim(request, now=now)
-        except FingerprintMismatch:
-            return None
-        return answer if isinstance(answer, Granted) else None
+        return rules.if_granted(lambda: self.claim(request, now=now))
 
     def transact(
         self,
@@ -211,11 +207,7 @@ class PostgreSQLBackend:
         }
         rows = self._all(name, now, **bounds)
         records = [(record_of(row), at) for at, *row in rows]
-        matching = [
-            record
-            for record, at in records
-            if not rules.is_absent(record, at) and state in (None, rules.state_at(record, at))
-        ]
+        matching = [record for record, at in records if rules.is_listed(record, state, at)]
         return Page(matching, records[-1][0].key if len(records) == limit else None)
 
     def scan_runs(self, *, cursor: str | None = None, limit: int = 100) -> Page[StoredProgress]:

@@ -38,7 +38,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError, FingerprintMismatch, PayloadError
+from durastore.errors import DurastoreError, PayloadError
 from durastore_dynamodb import faults, looking, schema
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import CHUNK, Chunks, Pointer
@@ -235,11 +235,7 @@ class DynamoDBBackend:
         return self._next(then, now)
 
     def _next(self, then: ClaimRequest, now: int | None) -> Granted | None:
-        try:
-            answer = self.claim(then, now=now)
-        except FingerprintMismatch:
-            return None
-        return answer if isinstance(answer, Granted) else None
+        return rules.if_granted(lambda: self.claim(then, now=now))
 
     def _fused(self, commit: _Commit, then: ClaimRequest) -> Granted | None:
         """Commit and claim an absent key at once; None when the commit landed alone."""

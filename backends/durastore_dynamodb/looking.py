@@ -52,13 +52,7 @@ def records(
     else:
         found, more = _of_open(api, names, cursor, limit)
     at = api.judged(now)
-    matching = [
-        record
-        for record in found
-        if not rules.is_absent(record, at)
-        and run_id in (None, record.run_id)
-        and state in (None, rules.state_at(record, at))
-    ]
+    matching = [record for record in found if run_id in (None, record.run_id) and rules.is_listed(record, state, at)]
     return Page(matching, more)
 
 

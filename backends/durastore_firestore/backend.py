@@ -44,7 +44,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import DurastoreError, FingerprintMismatch
+from durastore.errors import DurastoreError
 from durastore_firestore import faults, looking, wire
 from durastore_firestore.chunks import CHUNK
 from durastore_firestore.documents import beat, expiry, record_fields
@@ -358,11 +358,7 @@ def _claimed(draft: Draft, request: ClaimRequest) -> Answer:
 
 
 def _next(draft: Draft, request: ClaimRequest) -> Granted | None:
-    try:
-        answer = _claimed(draft, request)
-    except FingerprintMismatch:
-        return None
-    return answer if isinstance(answer, Granted) else None
+    return rules.if_granted(lambda: _claimed(draft, request))
 
 
 def _commit(draft: Draft, grant: Grant, result: Payload, retain: int | None, progress: StoredProgress | None) -> None:

@@ -47,9 +47,7 @@ def records(
     seen = space.rpc.query(names.root, query.build(), large=True)
     at = seen.read_time if now is None else now
     found = [record_of(document) for document in seen.documents.values()]
-    matching = [
-        record for record in found if not rules.is_absent(record, at) and state in (None, rules.state_at(record, at))
-    ]
+    matching = [record for record in found if rules.is_listed(record, state, at)]
     if len(found) < limit:
         return Page(matching, None)
     return Page(matching, found[-1].key if prefix else _last_id(seen.documents))

@@ -28,7 +28,7 @@ from durastore.contract import (
     StoredRecord,
     Swept,
 )
-from durastore.errors import ConfigError, DurastoreError, FingerprintMismatch
+from durastore.errors import ConfigError, DurastoreError
 from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_sqlite import faults, schema
@@ -111,11 +111,7 @@ class SQLiteBackend:
         )
 
     def _claim_next(self, connection: sqlite3.Connection, request: ClaimRequest, now: int) -> Granted | None:
-        try:
-            answer = self._claim(connection, request, now)
-        except FingerprintMismatch:
-            return None
-        return answer if isinstance(answer, Granted) else None
+        return rules.if_granted(lambda: self._claim(connection, request, now))
 
     def transact(
         self,
@@ -219,11 +215,7 @@ class SQLiteBackend:
         )
         records = [_record_of(row) for row in rows]
         at = _time(now)
-        matching = [
-            record
-            for record in records
-            if not rules.is_absent(record, at) and state in (None, rules.state_at(record, at))
-        ]
+        matching = [record for record in records if rules.is_listed(record, state, at)]
         return Page(matching, records[-1].key if len(records) == limit else None)
 
     def scan_runs(self, *, cursor: str | None = None, limit: int = 100) -> Page[StoredProgress]:
