@@ -47,11 +47,11 @@ def connect(url: StoreURL) -> Backend:
 
 def _postgresql(url: StoreURL, reached: Target, tables: Tables, sized: dict[str, Any]) -> Backend:
     from durastore_cloudsql.postgresql import PostgreSQLBackend
-    from durastore_cloudsql.wire import Preparing
+    from durastore_cloudsql.wire import Lines
 
-    preparing = Preparing()
-    pool = Pool("postgresql+psycopg", reached, on_single=preparing, **sized)
-    return PostgreSQLBackend(pool, tables, url.namespace, url.scheme, preparing)
+    lines = Lines()
+    pool = Pool("postgresql+psycopg", reached, beside=lines, **sized)
+    return PostgreSQLBackend(pool, tables, url.namespace, url.scheme, lines)
 
 
 def _mysql(url: StoreURL, reached: Target, tables: Tables, sized: dict[str, Any]) -> Backend:

@@ -1,8 +1,4 @@
-"""Connections: SQLAlchemy's pool and dialects, and the driver's own connection out of it where a round trip counts.
-
-`Pool.execute` runs one statement on an autocommit connection: SQLAlchemy's Core would add 124 µs to it, the driver's own
-connection out of the pool adds 35. `Pool.transaction` is SQLAlchemy's, for what takes several statements and for users' effects.
-"""
+"""Connections: the driver's own, in autocommit, where a round trip counts; SQLAlchemy's for transactions and users' effects."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
-from sqlalchemy.pool import QueuePool
 
 from durastore.errors import ConfigError
+from durastore_cloudsql.sessions import RECYCLE, Sessions
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -34,8 +30,6 @@ class Target:
     close: Callable[[], None] = lambda: None
 
 
-RECYCLE = 1800
-"""Seconds after which a pooled connection is replaced: proxies and clouds cut idle ones without a word."""
 _inherited: list[Any] = []
 """A parent's pools: closing their connections here would end the parent's sessions."""
 
@@ -60,29 +54,20 @@ class Pool:
         *,
         size: int,
         timeout: float,
-        on_single: Callable[[Any, Any], None] = lambda _connection, _info: None,
+        beside: Callable[[Any], Any] = lambda _connection: None,
     ) -> None:
         self.dialect = dialect
         self._target = target
-        self._on_single = on_single
+        self._beside = beside
         self._size = size
         self._timeout = timeout
-        self._generation = 0
         self._open()
 
     def _open(self) -> None:
-        """Two pools of at most `size` connections; each hands out the one used last, so that the others may grow old."""
-        self._single = QueuePool(
-            self._autocommitting,
-            pool_size=self._size,
-            max_overflow=0,
-            timeout=self._timeout,
-            recycle=RECYCLE,
-            use_lifo=True,
-            reset_on_return=None,
+        """At most `size` connections of each kind."""
+        self.sessions = Sessions(
+            self._autocommitting, self._beside, self._is_disconnect, size=self._size, timeout=self._timeout
         )
-        sqlalchemy.event.listen(self._single, "connect", self._made)
-        sqlalchemy.event.listen(self._single, "checkout", self._handed_out)
         self._multiple = sqlalchemy.create_engine(
             f"{self.dialect}://",
             creator=self._target.connect,
@@ -103,32 +88,11 @@ class Pool:
             connection.autocommit = True
         return connection
 
-    def _made(self, connection: Any, record: Any) -> None:
-        record.info["generation"] = self._generation
-        self._on_single(connection, record.info)
-
-    def _handed_out(self, _connection: Any, record: Any, _proxy: Any) -> None:
-        if record.info["generation"] != self._generation:
-            raise sqlalchemy.exc.DisconnectionError  # the pool makes a new one in its place
-
     @contextmanager
     def single(self) -> Iterator[Any]:
-        """A connection out of the pool, in autocommit. One that broke is not used again, nor are those that idle beside it."""
-        pooled = self._single.connect()
-        connection = pooled.driver_connection
-        try:
-            yield pooled
-        except BaseException as exc:
-            if self._is_disconnect(exc, connection):
-                self.replace_idle()  # the server went away: each of them would fail one more call
-            pooled.invalidate()  # it may be broken, or in the middle of an answer
-            raise
-        finally:
-            pooled.close()
-
-    def replace_idle(self) -> None:
-        """Use no connection again that is older than this call."""
-        self._generation += 1
+        """One of the driver's connections, in autocommit; see `Sessions.lend`."""
+        with self.sessions.lend() as session:
+            yield session.connection
 
     def _is_disconnect(self, error: BaseException, connection: Any) -> bool:
         dialect = self._multiple.dialect
@@ -136,8 +100,8 @@ class Pool:
 
     def execute(self, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """The rows of one statement that has some; a transaction of its own."""
-        with self.single() as pooled:
-            cursor = pooled.cursor()
+        with self.single() as connection:
+            cursor = connection.cursor()
             try:
                 cursor.execute(sql, values)
                 return list(cursor.fetchall())
@@ -152,12 +116,12 @@ class Pool:
 
     def forked(self) -> None:
         """In a child: connections of one's own, and the parent's left alone."""
-        _inherited.append((self._single, self._multiple))
+        _inherited.append((self.sessions, self._multiple))
         self._target.forked()
         self._open()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
-        self._single.dispose()
+        self.sessions.close()
         self._multiple.dispose()
         self._target.close()

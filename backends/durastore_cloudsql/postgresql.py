@@ -37,7 +37,7 @@ from durastore_cloudsql import faults, inspection, schema
 from durastore_cloudsql.pool import NotOurs, Pool, still_in
 from durastore_cloudsql.rows import COLUMNS, NO_PROGRESS, NO_REQUEST, progress_values, record_of, request_values, run_of
 from durastore_cloudsql.tables import Tables
-from durastore_cloudsql.wire import MIXED_UP, Preparing, Statement, fetch
+from durastore_cloudsql.wire import MIXED_UP, Line, Lines, Row, Statement
 
 __all__ = ["PostgreSQLBackend"]
 
@@ -55,10 +55,10 @@ class PostgreSQLBackend:
     limits = Limits(inline=256 * 1024, chunk=1024 * 1024)
     creates_itself = False
 
-    def __init__(self, pool: Pool, tables: Tables, namespace: str, scheme: str, preparing: Preparing) -> None:
+    def __init__(self, pool: Pool, tables: Tables, namespace: str, scheme: str, lines: Lines) -> None:
         self.scheme = scheme
         self._pool = pool
-        self._preparing = preparing
+        self._lines = lines
         self._tables = tables
         self._namespace = namespace
         words = {**tables.words, "clock": _CLOCK, "columns": COLUMNS}
@@ -67,19 +67,20 @@ class PostgreSQLBackend:
             name: Statement.of(sql, f"durastore_{name}" if name in _PREPARED else "") for name, sql in self._sql.items()
         }
 
-    def _all(self, name: str, now: int | None = None, **values: Any) -> list[list[Any]]:
+    def _all(self, name: str, now: int | None = None, **values: Any) -> list[Row]:
         """The rows of a statement, in its own transaction."""
         statement, given = self._statements[name], self._values(now, **values)
         try:
             return self._fetch(statement, given)
         except MIXED_UP:  # a pooler that was not recognised as one
-            self._preparing.stop()
-            self._pool.replace_idle()
+            self._lines.prepare_no_more()
+            self._pool.sessions.replace_idle()
             return self._fetch(statement, given)
 
-    def _fetch(self, statement: Statement, values: dict[str, Any]) -> list[list[Any]]:
-        with self._pool.single() as pooled:
-            return fetch(pooled.driver_connection, pooled.info, statement, values)
+    def _fetch(self, statement: Statement, values: dict[str, Any]) -> list[Row]:
+        with self._pool.sessions.lend() as session:
+            line: Line = session.beside
+            return line.fetch(statement, values)
 
     def _of_keys(self, name: str, now: int | None = None, **values: Any) -> list[tuple[Any, ...]]:
         """The same for a statement with lists among its parameters."""

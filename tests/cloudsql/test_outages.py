@@ -52,9 +52,9 @@ def test_killed_in_mid_run(own: emulators.Server) -> None:
 def test_idle_connections_fall_together(watched: durastore.Store, proxy: Proxy, kind: str) -> None:
     """After a restart one call fails, not one for each connection of the pool."""
     pool = watched.backend._pool
-    held = [pool._single.connect() for _ in range(5)]
-    for one in held:
-        one.close()
+    with ExitStack() as together:
+        for _ in range(5):
+            together.enter_context(pool.single())
     _end_sessions(watched, kind)
     with pytest.raises(Exception, match=r".") as first:
         watched.backend.time()

@@ -10,11 +10,13 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import durastore
 from durastore.errors import StoreUnavailable
+from durastore_cloudsql.sessions import RECYCLE, Sessions
 
 from .requests import RESULT, granted, request
 
@@ -31,7 +33,7 @@ def test_fewer_connections_than_threads(url: str) -> None:
 
         with ThreadPoolExecutor(THREADS) as executor:
             assert list(executor.map(work, range(THREADS))) == [list(range(5))] * THREADS
-        assert store.backend._pool._single.checkedin() <= 2
+        assert len(store.backend._pool.sessions._idle) <= 2
 
 
 def test_a_store_within_a_transaction(url: str) -> None:
@@ -51,7 +53,7 @@ def test_a_store_within_a_transaction(url: str) -> None:
 def test_no_connection_to_be_had(url: str) -> None:
     """Past `pool_timeout` it is `StoreUnavailable`, which says what to do."""
     with durastore.open(url, pool_size=1, pool_timeout=0.05) as store:
-        with store.backend._pool.single(), pytest.raises(Exception, match="QueuePool") as full:
+        with store.backend._pool.single(), pytest.raises(Exception, match="no connection became free") as full:
             store.backend.time()
         meaning = store.backend.classify(full.value)
         assert isinstance(meaning, StoreUnavailable)
@@ -122,3 +124,73 @@ def test_closed_with_the_process(url: str) -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
+
+
+class _Connection:
+    """Counts its closings."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def _sessions(size: int = 2) -> Sessions:
+    return Sessions(_Connection, lambda _: None, lambda error, _: isinstance(error, OSError), size=size, timeout=0.05)
+
+
+def test_an_old_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made longer than `RECYCLE` ago is closed instead of lent."""
+    sessions = _sessions()
+    with sessions.lend() as first:
+        pass
+    with sessions.lend() as again:
+        assert again is first
+    monkeypatch.setattr(first, "made_at", first.made_at - RECYCLE)
+    with sessions.lend() as second:
+        assert second is not first
+    assert first.connection.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "idle_survives"), [(OSError(), False), (ValueError(), True), (KeyboardInterrupt(), True)]
+)
+def test_a_connection_in_whose_use_something_was_raised(error: BaseException, *, idle_survives: bool) -> None:
+    """It is closed and its place free again; those that idle beside it go when the server went away."""
+    sessions = _sessions()
+    with sessions.lend(), sessions.lend() as idle:  # which comes back first, and is handed out last
+        pass
+    with pytest.raises(type(error)), sessions.lend() as used:
+        raise error
+    assert used.connection.closed == 1
+    with sessions.lend() as one, sessions.lend() as two:
+        assert used not in (one, two)
+        assert (idle in (one, two)) is idle_survives
+
+
+def test_closed_while_in_use() -> None:
+    """What is in use when the pool is closed is closed when it comes back."""
+    sessions = _sessions()
+    with sessions.lend() as session:
+        sessions.close()
+        assert session.connection.closed == 0
+    assert session.connection.closed == 1
+
+
+def test_places_are_free_again_after_a_failed_connect() -> None:
+    """A server that is away for a while takes no place for good."""
+    answers: list[Any] = [OSError(), OSError(), OSError(), _Connection()]
+
+    def connect() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    sessions = Sessions(connect, lambda _: None, lambda *_: False, size=1, timeout=0.05)
+    for _ in range(3):
+        with pytest.raises(OSError), sessions.lend():
+            pass
+    with sessions.lend() as session:
+        assert session.connection.closed == 0

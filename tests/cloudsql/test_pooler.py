@@ -54,10 +54,10 @@ def test_every_verb(pooled: durastore.Store) -> None:
 
 def test_nothing_is_prepared(pooled: durastore.Store, postgresql: str) -> None:
     """The pooler is recognised, and so is its absence."""
-    with pooled.backend._pool.single() as session:
-        assert session.info[wire._PREPARED] is None
-    with durastore.open(postgresql) as direct, direct.backend._pool.single() as session:
-        assert session.info[wire._PREPARED] is not None
+    with pooled.backend._pool.sessions.lend() as session:
+        assert not session.beside.prepares
+    with durastore.open(postgresql) as direct, direct.backend._pool.sessions.lend() as session:
+        assert session.beside.prepares
 
 
 def test_a_pooler_that_is_not_recognised(pooled: durastore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,5 +73,5 @@ def test_a_pooler_that_is_not_recognised(pooled: durastore.Store, monkeypatch: p
 
     with ThreadPoolExecutor(THREADS) as executor:
         list(executor.map(work, range(THREADS)))
-    assert not pooled.backend._preparing._may, "it was noticed"
+    assert not pooled.backend._lines._may_prepare, "it was noticed"
     assert sum(record.state == "committed" for record in pooled.records()) == THREADS * 5

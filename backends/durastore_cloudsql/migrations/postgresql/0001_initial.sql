@@ -72,7 +72,6 @@ $$
 DECLARE
   r {records};
   t bigint;
-  alone boolean := false;  -- nobody else may insert this key
   locked boolean := false;
 BEGIN
   LOOP
@@ -81,14 +80,10 @@ BEGIN
     ELSE
       SELECT * INTO r FROM {records} WHERE namespace = a_namespace AND key = a_key;
     END IF;
-    t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     IF r.key IS NULL THEN
-      IF NOT alone THEN
-        -- A first token is a time. Were it read before others can no longer insert, claim again and remove, tokens could fall.
-        PERFORM pg_advisory_xact_lock(hashtextextended(a_key, hashtextextended(a_namespace, 0)));
-        alone := true;
-        CONTINUE;
-      END IF;
+      -- A first token is a time. Were it read before others can no longer insert, claim again and remove, tokens could fall.
+      PERFORM pg_advisory_xact_lock(hashtextextended(a_key, hashtextextended(a_namespace, 0)));
+      t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
       INSERT INTO {records}
         (namespace, key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, created_at,
          updated_at)
@@ -100,6 +95,7 @@ BEGIN
       END IF;
       CONTINUE;
     END IF;
+    t := COALESCE(a_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     IF r.nonce = a_nonce OR NOT COALESCE(
         r.state = 'abandoned'
         OR (r.state = 'committed' AND r.retain_until <= t)
