@@ -26,9 +26,9 @@ from durastore.errors import (
     TooManyAttempts,
 )
 from durastore.keys import content_key
-from durastore.protocol import Found, NotFound, Outcome, Unknown
 from durastore.stats import Stats
 from durastore.store import Store, open  # noqa: A004  durastore.open is the name that users know
+from durastore.terms import Found, NotFound, Outcome, Unknown
 from durastore.views import Progress, Record
 
 __all__ = [

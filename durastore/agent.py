@@ -11,23 +11,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from durastore import keys, rules
+from durastore.acquiring import acquire, admit, request
 from durastore.checkpoint import Checkpoint
 from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, InvalidKey
-from durastore.protocol import (
-    Inline,
-    Outcome,
-    Status,
-    Steps,
-    acquire,
-    admit,
-    drive,
-    give_back,
-    perform,
-    request,
-    run_once,
-)
+from durastore.holding import give_back
+from durastore.protocol import perform, run_once
+from durastore.steps import Inline, Steps, drive
+from durastore.terms import Outcome, Status
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

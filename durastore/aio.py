@@ -22,24 +22,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from durastore import agent, keys
 from durastore import checkpoint as sync
+from durastore.acquiring import acquire, request
 from durastore.agent import Plan, Source, Summary, Window
 from durastore.checkpoint import Position, fingerprint_of, key_maker
 from durastore.claims import running
-from durastore.protocol import (
-    Effect,
-    Inline,
-    Outcome,
-    Pause,
-    Steps,
-    acquire,
-    error_text,
-    give_back,
-    request,
-    run_once,
-    transact,
-)
+from durastore.holding import error_text, give_back
+from durastore.protocol import run_once, transact
+from durastore.steps import Effect, Inline, Pause, Steps
 from durastore.store import Store as SyncStore
 from durastore.store import open as open_sync
+from durastore.terms import Outcome
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -10,24 +10,15 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from durastore import keys
+from durastore.acquiring import acquire, request
 from durastore.claims import Claim, running
 from durastore.errors import ConfigError, InvalidKey
-from durastore.protocol import (
-    InDoubtPolicy,
-    Outcome,
-    Run,
-    Terms,
-    acquire,
-    drive,
-    error_text,
-    finish,
-    give_back,
-    request,
-    run_once,
-    transact,
-)
+from durastore.holding import Run, error_text, finish, give_back
+from durastore.protocol import run_once, transact
 from durastore.stats import Stats
+from durastore.steps import drive
 from durastore.store import Store
+from durastore.terms import InDoubtPolicy, Outcome, Terms
 
 __all__ = ["Checkpoint", "ManualClaim", "Position"]
 

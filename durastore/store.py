@@ -14,13 +14,13 @@ from durastore.contract import Backend, Finding, Grant, Page, Payload, RecordSta
 from durastore.errors import ConfigError, DurastoreError, InDoubt, StoreUnavailable
 from durastore.keeper import Keeper
 from durastore.stats import Stats
+from durastore.terms import InDoubtPolicy, Terms
 from durastore.views import Progress, Record, progress_view, record_view
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from durastore.checkpoint import Checkpoint
-    from durastore.protocol import InDoubtPolicy
 
 __all__ = ["Store", "new_nonce", "open"]
 
@@ -102,7 +102,6 @@ class Store:
         Raises `InvalidKey` for a bad run id, `ConfigError` for a bad option; with `supersede`, what a store call raises.
         """
         from durastore.checkpoint import Checkpoint
-        from durastore.protocol import Terms
 
         terms = Terms(lease, wait, in_doubt, retain, max_attempts, budget)
         incarnation = self.call("incarnate", self.backend.incarnate, keys.checked(run_id, "run id")) if supersede else 0

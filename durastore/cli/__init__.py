@@ -116,7 +116,7 @@ EPILOG = f"""\b
 The store is a URL, by --url or $DURASTORE_URL:
   sqlite:///jobs.db   postgresql://user@host/db   mysql://user@host/db
   cloudsql+postgresql://USER@PROJECT:REGION:INSTANCE/DB
-  firestore://PROJECT/DATABASE
+  firestore://PROJECT/DATABASE   dynamodb://TABLE?region=eu-central-1
 
 \b
 Example:

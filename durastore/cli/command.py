@@ -17,7 +17,9 @@ from durastore.cli.guarding import Guard
 from durastore.cli.process import Ended, Sink, run
 from durastore.cli.results import Result
 from durastore.cli.stopping import Stopper
-from durastore.protocol import Found, NotFound, Unknown, drive, give_back
+from durastore.holding import give_back
+from durastore.steps import drive
+from durastore.terms import Found, NotFound, Unknown
 
 __all__ = ["Command", "CommandFailed", "OnFailure", "probe"]
 

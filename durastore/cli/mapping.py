@@ -26,7 +26,7 @@ from durastore.cli.results import Result
 from durastore.cli.stopping import Stopper
 from durastore.cli.terms import Terms, on_terms
 from durastore.errors import ConfigError, DurastoreError, SchemaError, StoreUnavailable
-from durastore.protocol import Outcome
+from durastore.terms import Outcome
 
 __all__ = ["map_lines"]
 

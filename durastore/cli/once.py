@@ -16,7 +16,7 @@ from durastore.cli.printing import json_line
 from durastore.cli.results import Result
 from durastore.cli.stopping import Stopper
 from durastore.cli.terms import Terms, on_terms
-from durastore.protocol import Outcome
+from durastore.terms import Outcome
 
 __all__ = ["once"]
 

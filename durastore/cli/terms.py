@@ -11,8 +11,8 @@ import click
 from durastore.checkpoint import Checkpoint
 from durastore.cli.command import OnFailure, probe
 from durastore.cli.options import duration
-from durastore.protocol import InDoubtPolicy
 from durastore.store import Store
+from durastore.terms import InDoubtPolicy
 
 __all__ = ["Terms", "on_terms"]
 

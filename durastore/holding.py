@@ -1,0 +1,159 @@
+"""What becomes of a claim once it is held: it is kept alive, and ends in a commit or is given back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from durastore import payload
+from durastore.claims import Claim
+from durastore.clock import microseconds
+from durastore.contract import ClaimRequest, Grant, Granted, Payload, StoredProgress
+from durastore.errors import ClaimLost, ConfigError, DurastoreError, PayloadError
+from durastore.stats import Stats
+from durastore.steps import Steps
+from durastore.store import Store
+from durastore.terms import Terms
+
+__all__ = ["Run", "abandon", "adopt", "error_text", "finish", "give_back"]
+
+ERROR_CHARACTERS_MAX = 2000
+"""Characters of an effect's error that are kept in its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one store, as the protocol needs it."""
+
+    store: Store
+    run_id: str
+    incarnation: int
+    stats: Stats = field(default_factory=Stats)
+
+    def count(self, name: str) -> None:
+        """Count an event for this run and for its store."""
+        self.stats.count(name)
+        self.store.stats.count(name)
+
+    def progress(self, step: int, state: Any) -> StoredProgress:
+        """Progress ready to be stored, its state's chunks written. Raises `PayloadError`, `ConfigError`."""
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
+            raise ConfigError(f"a step is a whole number, 0 or more, not {step!r}")
+        return StoredProgress(self.run_id, step, self.store.pack(state).payload)
+
+
+def adopt(run: Run, granted: Granted, started: float, terms: Terms) -> Claim:
+    """Hold a grant from now on: `started` is the monotonic time before it was asked for."""
+    claim = Claim(granted.grant, granted.took_over, started, terms.budget)
+    run.store.keeper.add(claim)
+    if granted.took_over is not None:
+        run.count("taken_over")
+    return claim
+
+
+def finish(
+    run: Run,
+    claim: Claim,
+    value: Any,
+    terms: Terms,
+    progress: StoredProgress | None,
+    then: ClaimRequest | None,
+) -> Steps[tuple[Any, Granted | None]]:
+    """Commit. An interrupt in mid-commit waits until the commit is through: the effect has happened."""
+    commit = partial(_commit, run, claim, value, terms, progress, then)
+    try:
+        done: tuple[Any, Granted | None] = yield commit
+    except ClaimLost:
+        run.count("lost")
+        raise
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException:
+        yield commit
+        raise
+    finally:
+        run.store.keeper.drop(claim)
+    return done
+
+
+def _commit(
+    run: Run,
+    claim: Claim,
+    value: Any,
+    terms: Terms,
+    progress: StoredProgress | None,
+    then: ClaimRequest | None,
+) -> tuple[Any, Granted | None]:
+    if claim.pid != os.getpid():
+        raise ClaimLost(
+            f"the claim of key {claim.key!r} belongs to the parent process {claim.pid}; a fork inherits none"
+        )
+    try:
+        packed = run.store.pack(value)
+    except PayloadError as exc:
+        _write_commit(run, claim, payload.lost(str(exc)), terms, progress, None)
+        raise PayloadError(
+            f"the effect of key {claim.key!r} was done and will not be repeated, but its result is lost: {exc}"
+        ) from exc
+    return packed.value, _write_commit(run, claim, packed.payload, terms, progress, then)
+
+
+def _write_commit(
+    run: Run,
+    claim: Claim,
+    result: Payload,
+    terms: Terms,
+    progress: StoredProgress | None,
+    then: ClaimRequest | None,
+) -> Granted | None:
+    with claim.lock:
+        return run.store.call(
+            "commit",
+            run.store.backend.commit,
+            claim.grant,
+            result=result,
+            retain=None if terms.retain is None else microseconds(terms.retain),
+            progress=progress,
+            then=then,
+        )
+
+
+def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[None]:
+    """Let a claim go whose effect is not stored."""
+    run.store.keeper.drop(claim)
+    if claim.pid != os.getpid() or isinstance(
+        sys.exc_info()[1], GeneratorExit
+    ):  # what is thrown away cannot ask for steps
+        return
+    step = partial(_abandon_held, run, claim, error, in_doubt=in_doubt)
+    try:
+        yield step
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException:
+        yield step
+        raise
+
+
+def _abandon_held(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> None:
+    with claim.lock:
+        if not abandon(run, claim.grant, error, in_doubt=in_doubt):
+            claim.lost.set()
+            run.count("lost")
+
+
+def abandon(run: Run, grant: Grant, error: str, *, in_doubt: bool) -> bool:
+    """False when it was no longer ours. A store that cannot be reached lets the claim lapse instead."""
+    with suppress(DurastoreError):
+        return run.store.call("abandon", run.store.backend.abandon, grant, error=error, in_doubt=in_doubt)
+    return True
+
+
+def error_text(error: BaseException) -> str:
+    """An error as it is kept in a record: one string that every store takes."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
+    return text.encode("utf-8", "replace").decode()
