@@ -305,4 +305,5 @@ class ModelClauses:
             phases=[Phase.generate, Phase.shrink] if self.shrinks else [Phase.generate],
         )
         machine: Any = lambda: Lockstep(clients, model, next(numbers), patience)  # noqa: E731  a factory, where a class is asked for
-        run_state_machine_as_test(machine, settings=given)
+        run: Any = run_state_machine_as_test  # untyped in the last Hypothesis for Python 3.10
+        run(machine, settings=given)
