@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
 from durastore.errors import ConfigError, DurastoreError, SchemaError, StoreUnavailable
 
 __all__ = ["classify"]
+
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 
 def classify(error: Exception, path: Path) -> DurastoreError | None:
@@ -25,6 +28,10 @@ def classify(error: Exception, path: Path) -> DurastoreError | None:
 
 def _unopened(path: Path, text: str) -> DurastoreError:
     if not path.exists():
+        if path.parent.is_dir() and not os.access(path.parent, os.W_OK, effective_ids=_EFFECTIVE):
+            return ConfigError(
+                f"{path.parent}: no file can be made in this folder; look at its rights (SQLite: {text})"
+            )
         return SchemaError(f"{path}: there is no such file; create it with: durastore init --url sqlite:///{path}")
     return ConfigError(
         f"{path}: the file, or its -wal beside it, cannot be opened; look at their rights (SQLite: {text})"

@@ -283,6 +283,27 @@ def test_file_size_limit(tmp_path: Path) -> None:
     assert hasattr(signal, "SIGXFSZ")
 
 
+def test_a_folder_without_rights(tmp_path: Path) -> None:
+    """A new file in a folder that may not be written is a mistake in the configuration, and the message names the folder."""
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o555)
+    for folder in list(shut.parents)[:4]:  # pytest's own, which are for their owner alone
+        folder.chmod(folder.stat().st_mode | 0o111)
+    code = f"""
+import os, durastore, durastore_sqlite.backend, durastore_sqlite.schema, durastore.codec
+if os.geteuid() == 0:
+    durastore.open("sqlite:///{tmp_path}/warm.db").close()  # imports what is imported late
+    os.seteuid(65534)
+try:
+    durastore.open("sqlite:///{shut}/agent.db")
+except durastore.ConfigError as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert f"{shut}: no file can be made in this folder" in done.stdout, done.stderr
+    assert not list(shut.iterdir())
+
+
 def test_read_only(store: durastore.Store) -> None:
     """Where SQLite may not write, looking works and a write is refused by one line."""
     ckpt = store.checkpoint("run")
