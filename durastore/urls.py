@@ -26,6 +26,7 @@ _EXTRAS = {
     "cloudsql+postgresql": "cloudsql",
     "cloudsql+mysql": "cloudsql",
     "firestore": "firestore",
+    "dynamodb": "dynamodb",
 }
 Convert = Callable[[Any], Any]
 

@@ -19,6 +19,7 @@ PACKAGES = {
     "durastore_sqlite",
     "durastore_cloudsql",
     "durastore_firestore",
+    "durastore_dynamodb",
 }
 HEAVY = (
     "sqlalchemy",
@@ -102,7 +103,13 @@ def test_command(python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "extra"),
-    [("postgresql", "postgresql"), ("mysql", "mysql"), ("firestore", "firestore"), ("cloudsql+mysql", "cloudsql")],
+    [
+        ("postgresql", "postgresql"),
+        ("mysql", "mysql"),
+        ("firestore", "firestore"),
+        ("dynamodb", "dynamodb"),
+        ("cloudsql+mysql", "cloudsql"),
+    ],
 )
 def test_missing_extra(python: Path, tmp_path: Path, scheme: str, extra: str) -> None:
     """A store whose driver is not installed says in one line what to install."""
