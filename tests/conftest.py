@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -23,8 +24,18 @@ SESSION = "DURASTORE_TEST_SESSION"
 
 
 def pytest_configure() -> None:
+    _hear_signals()
     if SESSION not in os.environ:
         os.environ[SESSION] = f"{os.getpid()} {PLACE / f'durastore-session-{os.getpid()}'}"
+
+
+def _hear_signals() -> None:
+    """As a terminal starts a command. Whoever runs the tests in the background may ignore signals, and that is inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_unconfigure() -> None:

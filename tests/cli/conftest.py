@@ -80,7 +80,6 @@ class Shell:
             "stderr": subprocess.PIPE,
             "cwd": self.folder,
             "env": self.env,
-            "preexec_fn": _hear_signals,
         }
         command = [sys.executable, "-m", "durastore.cli", *map(str, args)]
         process = subprocess.Popen(command, **(defaults | options))
@@ -119,12 +118,6 @@ class Shell:
     def await_line(self, name: str, line: str) -> None:
         """Wait for a line in a file."""
         eventually(lambda: line in self.lines(name), f"{line!r} in {name}")
-
-
-def _hear_signals() -> None:
-    """As a terminal starts a command: whoever runs the tests may have been told to ignore signals, and that is inherited."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
