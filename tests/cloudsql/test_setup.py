@@ -16,6 +16,8 @@ import durastore
 from durastore import emulators, urls
 from durastore.errors import ConfigError, SchemaError
 
+from .requests import granted, request
+
 PROCESSES = 8
 
 
@@ -221,3 +223,17 @@ def test_plans_that_were_made_on_an_empty_table(servers: Any) -> None:
             time.sleep(0.1)
     assert found[0][1] >= 100
     assert found[0][0] == before
+
+
+def test_a_record_without_a_lease_is_live(store: durastore.Store) -> None:
+    """A claim stored without a lease, by hand say, is held until it is resolved; it is neither free nor in doubt."""
+    granted(store.backend.claim(request("key")))
+    namespace = store.backend._namespace
+    with store.backend._pool.transaction() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE durastore_records SET lease = NULL, expires_at = NULL WHERE namespace = '{namespace}'"
+        )
+    answer = store.backend.claim(request("key", nonce="another"))
+    assert (answer.lease_left, answer.in_doubt) == (None, False)
+    assert [record.state for record in store.records()] == ["claimed"]
+    assert store.resolve("key", retry=True, force=True).state == "abandoned"

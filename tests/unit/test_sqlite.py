@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import durastore
-from durastore.contract import ClaimRequest, Granted, Payload
+from durastore.contract import ClaimRequest, Granted, Held, Payload
 from durastore.keys import after_prefix
 from durastore_sqlite import SQLiteBackend
 from durastore_sqlite.backend import _statements as statements
@@ -449,3 +449,15 @@ def test_transact_large_result(store: durastore.Store) -> None:
 def test_migrations_are_numbered() -> None:
     """Migrations count from 1 without a gap."""
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_a_record_without_a_lease_is_live(store: durastore.Store) -> None:
+    """A claim stored without a lease, by hand say, is held until it is resolved; it is neither free nor in doubt."""
+    backend = backend_of(store)
+    backend.claim(asked("key", "first"))
+    backend._connections.get().execute("UPDATE durastore_records SET lease = NULL, expires_at = NULL")
+    answer = backend.claim(asked("key", "second"))
+    assert isinstance(answer, Held)
+    assert (answer.lease_left, answer.in_doubt) == (None, False)
+    assert [record.state for record in store.records()] == ["claimed"]
+    assert store.resolve("key", retry=True, force=True).state == "abandoned"
