@@ -29,16 +29,17 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
     Raises `EmulatorError` when it can't be built, with what pip said.
     """
     folder = _folder(name)
-    if not (folder / _MARK).exists():
+    if not built(name):
         with _lock(folder.with_name(f"{folder.name}.lock")):
-            if not (folder / _MARK).exists():
+            if not built(name):
                 _build(folder, requirements)
     return _python(folder)
 
 
 def built(name: str) -> bool:
-    """Is it there already?"""
-    return (_folder(name) / _MARK).exists()
+    """Is it there already, and the Python it was built with too?"""
+    folder = _folder(name)
+    return (folder / _MARK).exists() and _python(folder).exists()
 
 
 def _folder(name: str) -> Path:
@@ -72,7 +73,8 @@ def _build(folder: Path, requirements: Sequence[str]) -> None:
     sys.stderr.write(f"durastore: building {folder} ({', '.join(requirements)}), once\n")
     sys.stderr.flush()
     shutil.rmtree(folder, ignore_errors=True)
-    _run(sys.executable, "-m", "venv", str(folder))
+    base = Path(sys.executable).resolve()  # not a virtual environment's: it may be gone tomorrow
+    _run(str(base), "-m", "venv", str(folder))
     _run(str(_python(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
     (folder / _MARK).touch()
 

@@ -519,7 +519,8 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
     def run(*command: str) -> None:
         ran.append(command[2])
         if "venv" in command:
-            Path(command[-1]).mkdir()
+            (Path(command[-1]) / "bin").mkdir(parents=True)
+            (Path(command[-1]) / "bin" / "python").touch()
             time.sleep(0.3)  # the others look meanwhile, and wait for their turn
         elif len(ran) == 2:
             raise emulators.EmulatorError("no network")
@@ -533,6 +534,10 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ran == ["venv", "pip", "venv", "pip"]
     assert len(pythons) == 1
     assert venvs.built("thing-1")
+    pythons.pop().unlink()  # as a link is left behind by a Python that was removed
+    assert not venvs.built("thing-1")
+    venvs.environment("thing-1", ["thing==1"])
+    assert ran[4:] == ["venv", "pip"]
 
 
 def test_no_package_index_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
