@@ -30,7 +30,7 @@ cli: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/cli
 
 stores: $(VENV)/.dev
-	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/emulators
+	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/dynamodb tests/emulators
 
 conformance: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/conformance

@@ -3,7 +3,7 @@
 Options of the URL: `region`, `endpoint_url`, `profile` (else by boto3's own chain; an endpoint on this machine needs
 neither region nor credentials), `timeout` (seconds for one answer, 10), `connect_timeout` (3), `connections` (kept open,
 32), `attempts` (requests that one call of the client may make, 2), `fuse` (claim the next key in the transaction of the
-commit, false).
+commit: true, false, or when not given where the commit is a transaction anyway).
 
 `setup()` creates the table for development; in production Terraform does. `ACTIONS` are the rights of a client, `STEPS`
 what a step costs in request units.

@@ -166,19 +166,22 @@ class Api:
             return None
         return Refused(response.get("Item") or None, _sent_again(response))
 
-    def transact(self, items: Sequence[Any], ours: int | None = None) -> list[Refused | None] | None:
+    def transact(
+        self, items: Sequence[Any], ours: int | None = None, *, optional: bool = False
+    ) -> list[Refused | None] | None:
         """Write all or nothing; None when it was written, else for each item whether its condition failed.
 
-        Raises what the driver does when it was something else than conditions and conflicts, and when none of the first `ours`
-        conditions failed, but another.
+        Raises what the driver does when it was something else than conditions and conflicts. Items after the first `ours` are
+        somebody else's: when no condition of ours failed, but one of theirs, that is raised too. Unless they are `optional`:
+        then a conflict over one of them counts as a failed condition, instead of being waited for.
         """
         pauses = _pauses()
         while True:
             try:
                 self.call("transact_write_items", TransactItems=list(items))
             except ClientError as error:
-                reasons = _reasons(error)
-                if any(reasons[:ours]):
+                reasons = _reasons(error, ours if optional else None)
+                if any(reasons if optional else reasons[:ours]):
                     return reasons
                 if any(reasons):
                     raise
@@ -242,14 +245,17 @@ def _sent_again(response: Any) -> bool:
     return bool(response.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
-def _reasons(error: ClientError) -> list[Refused | None]:
-    """For each item of a transaction whether its condition failed."""
+def _reasons(error: ClientError, optional: int | None) -> list[Refused | None]:
+    """For each item of a transaction whether its condition failed, or from `optional` on whether it was in conflict."""
     response: Any = error.response
+    codes = [reason.get("Code") for reason in response.get("CancellationReasons", [])]
+    failed = [
+        code == "ConditionalCheckFailed" or (code == _CONFLICT and optional is not None and index >= optional)
+        for index, code in enumerate(codes)
+    ]
     return [
-        Refused(reason.get("Item") or None, _sent_again(response))
-        if reason.get("Code") == "ConditionalCheckFailed"
-        else None
-        for reason in response.get("CancellationReasons", [])
+        Refused(reason.get("Item") or None, _sent_again(response)) if is_failed else None
+        for reason, is_failed in zip(response.get("CancellationReasons", []), failed, strict=True)
     ]
 
 

@@ -60,9 +60,15 @@ class StoreClock:
         low, high = _widened(bounds, when)
         return int((low + when) * SECOND), int((high + when) * SECOND)
 
-    def is_off(self, stamp: int, sent: float) -> bool:
-        """Whether a stamp made for a request `sent` then turns out, by what was heard since, to be off by more than `MARGIN`."""
+    def is_off(self, stamp: int, sent: float, *, landed: bool = False) -> bool:
+        """Whether a stamp made for a request `sent` then turns out, by what was heard since, to be off by more than `MARGIN`.
+
+        `landed`: also if the request was so long on its way (in a frozen process, or on the wire) that the stamp was old by
+        the time of its answer.
+        """
         low, high = self.bounds(sent)
+        if landed:
+            low = self.bounds()[0]
         return not low - MARGIN <= stamp <= high + MARGIN
 
 

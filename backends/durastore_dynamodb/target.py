@@ -46,8 +46,8 @@ class Target:
     attempts: int
     """Requests that one call of the client may make. The store above calls again until its deadline, so that here only the
     usual case is mended at once: a connection that had been closed while idle."""
-    fuse: bool
-    """Whether `commit` claims the next key in one transaction."""
+    fuse: bool | None
+    """Whether `commit` claims the next key in one transaction; None: if it is a transaction anyway, by its progress."""
 
     def client(self, timestamp: Callable[[], str | None]) -> DynamoDBClient:
         """A client of its own. `timestamp` gives the time to sign with. Raises `ConfigError` without a region."""
@@ -110,7 +110,7 @@ def parse(url: urls.StoreURL) -> Target:
         connect_timeout=options.get("connect_timeout", 3.0),
         connections=options.get("connections", 32),
         attempts=options.get("attempts", 2),
-        fuse=options.get("fuse", False),
+        fuse=options.get("fuse"),
     )
 
 
