@@ -130,7 +130,7 @@ class DynamoDBBackend:
         return None if item is None else record_of(item, self._names)
 
     def _stamped(self, write: StoredRecord, before: StoredRecord | None, now: int | None) -> StoredRecord:
-        """A new claim with the time to write instead of the time to judge by. A lease of 0 has lapsed at once."""
+        """A new claim with the time to write instead of the time to judge by."""
         if now is not None:
             return write
         stamp = self._api.stamp(now)
@@ -138,10 +138,14 @@ class DynamoDBBackend:
         return replace(
             write,
             token=stamp if before is None else write.token,
-            expires_at=stamp + write.lease if write.lease else write.expires_at,
+            expires_at=self._expiry(stamp, write.lease or 0),
             created_at=stamp if fresh else write.created_at,
             updated_at=stamp,
         )
+
+    def _expiry(self, stamp: int, lease: int) -> int:
+        """When a lease from a stamp ends. One of 0 has lapsed at once, for everybody: whoever judges is behind by the margin."""
+        return stamp + lease if lease else self._api.judged(None) - MARGIN
 
     def _write(self, record: StoredRecord, before: StoredRecord | None, now: int | None) -> StoredRecord | Refused:
         """Write a whole record if nothing changed since it was read, and what that does to payloads."""
@@ -158,8 +162,9 @@ class DynamoDBBackend:
     def _settled(self, record: StoredRecord, sent: float, now: int | None) -> StoredRecord | Refused:
         """The claim, stamped anew if the answer's time says that the stamp was wrong, or had grown old on its way."""
         for _ in range(_RESTAMPS):
-            at = (record.expires_at or 0) - (record.lease or 0)
-            if now is not None or record.expires_at is None or not self._api.clock.is_off(at, sent, landed=True):
+            if now is not None or record.expires_at is None:
+                break
+            if not self._api.clock.is_off(record.updated_at, sent, landed=True):
                 break
             sent, stamp = time.monotonic(), self._api.stamp(None)
             fresh = record.token == record.created_at
@@ -167,7 +172,7 @@ class DynamoDBBackend:
                 record,
                 token=stamp if fresh else record.token,
                 created_at=stamp if fresh else record.created_at,
-                expires_at=stamp + (record.lease or 0),
+                expires_at=self._expiry(stamp, record.lease or 0),
                 updated_at=stamp,
             )
             landed = self._write(again, record, None)
@@ -185,7 +190,8 @@ class DynamoDBBackend:
     def _renew(self, grant: Grant, now: int | None) -> Grant | None:
         for _ in range(_RESTAMPS):
             sent, stamp = time.monotonic(), self._api.stamp(now)
-            times = {"lease": grant.lease, "expires_at": stamp + grant.lease, "updated_at": stamp}
+            expiry = stamp + grant.lease if now is not None else self._expiry(stamp, grant.lease)
+            times = {"lease": grant.lease, "expires_at": expiry, "updated_at": stamp}
             landed = self._api.update(self._held(grant, {name: number(value) for name, value in times.items()}))
             if isinstance(landed, Refused):
                 return rules.renew(self._record(landed.item), grant, stamp)[0]

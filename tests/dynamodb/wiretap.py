@@ -14,7 +14,7 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 LOST = {"closed": ConnectionClosedError, "timeout": ReadTimeoutError}
 """Ways to lose an answer, as botocore names them."""
 
@@ -84,6 +84,11 @@ class Wiretap:
     def idle(self) -> bool:
         """Whether all that was planned has happened."""
         return not self._plans
+
+    @property
+    def pending(self) -> int:
+        """How much of what was planned has not happened."""
+        return len(self._plans)
 
     def _send(self, request: Any, **_: Any) -> Any:
         operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]

@@ -1,0 +1,334 @@
+"""The store's clock decides, and is known from its answers alone: leases, retention, tokens and signatures, without virtual time.
+
+What is shifted is the ``Date`` of the answers (`Wiretap.shift`): the store has no other clock, so that this machine's clock is
+wrong by as much. A restored snapshot and a frozen machine are a shift in mid-run, since then the monotonic clock stood still.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+import durastore
+from durastore import urls
+from durastore.contract import Granted, Held
+from durastore_dynamodb import DynamoDBBackend
+from durastore_dynamodb.backend import DynamoDBBackend as Backend
+from durastore_dynamodb.clock import MARGIN, StoreClock
+from durastore_dynamodb.target import parse
+
+from .conftest import Another
+from .requests import MINUTE, RESULT, granted, request
+from .wiretap import Sent, Wiretap
+
+SECOND = 1_000_000
+HOUR = 3600
+SKEW_MAX = 300
+"""Seconds that AWS lets a signature's date be off."""
+
+
+def elsewhere(url: str, shift: float) -> tuple[DynamoDBBackend, Wiretap]:
+    """A client whose machine's clock is off: it has heard nothing of the store yet."""
+    backend = Backend(parse(urls.parse(url)))
+    tap = Wiretap().attach(backend.client)
+    tap.shift = shift
+    return backend, tap
+
+
+def now_at(tap: Wiretap) -> int:
+    return int((time.time() + tap.shift) * SECOND)
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR, 0.0], ids=["behind", "ahead", "right"])
+def test_a_clock_that_is_off(url: str, shift: float) -> None:
+    """Stamps are by the store's time: a claim ends a lease after its grant, by the clock that the others see."""
+    backend, tap = elsewhere(url, shift)
+    grant = granted(backend.claim(request("key")))
+    (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.expires_at is not None
+    assert abs(record.expires_at - MINUTE - now_at(tap)) <= 2 * SECOND
+    assert abs(grant.token - now_at(tap)) <= 2 * SECOND
+    assert abs(backend.time() - now_at(tap)) <= 2 * SECOND
+    backend.commit(grant, result=RESULT, retain=MINUTE)
+    (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.retain_until is not None
+    assert abs(record.retain_until - MINUTE - now_at(tap)) <= 2 * SECOND
+    backend.close()
+
+
+def test_nobody_steals_by_a_wrong_clock(url: str, backend: DynamoDBBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that is set a year ahead or back, before or after opening, takes over nothing and waits no longer."""
+    backend.claim(request("live"))
+    for days in (-365, 365):
+        monkeypatch.setattr(time, "time", lambda real=time.time, days=days: real() + days * 86400)
+        monkeypatch.setattr(time, "time_ns", lambda real=time.time_ns, days=days: real() + days * 86400 * 10**9)
+        fresh = Backend(parse(urls.parse(url)))
+        for client in (backend, fresh):
+            answer = client.claim(request("live"))
+            assert isinstance(answer, Held)
+            assert not answer.in_doubt
+            assert answer.lease_left is not None
+            assert 0 < answer.lease_left <= MINUTE + 2 * SECOND
+            assert isinstance(client.claim(request("lapsed", lease=0)), Granted)
+        fresh.close()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["frozen", "restored"])
+def test_a_grant_is_checked_against_its_own_answer(backend: DynamoDBBackend, tap: Wiretap, jump: float) -> None:
+    """An hour passed unnoticed. The claim's answer tells, and the claim is stamped anew before it is handed out."""
+    backend.time()
+    tap.requests()
+    tap.shift = jump
+    grant = granted(backend.claim(request("key")))
+    first, second = tap.requests()
+    assert abs(_expiry(first) - MINUTE - now_at(tap)) > HOUR / 2 * SECOND, "the first stamp was by the old time"
+    assert abs(_expiry(second) - MINUTE - now_at(tap)) <= 2 * SECOND
+    (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.token == grant.token
+    assert abs(grant.token - now_at(tap)) <= 2 * SECOND
+
+
+def _expiry(sent: Sent) -> int:
+    return int(sent.body["ExpressionAttributeValues"][":new_expires_at"]["N"])
+
+
+def test_a_claim_that_was_long_on_its_way(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """The process stood still between stamp and sending, its monotonic clock did not: the claim is stamped anew."""
+    backend.time()
+    real, ahead = time.monotonic, [0.0]
+    tap.requests()
+
+    def freeze() -> None:
+        ahead[0] = tap.shift = HOUR
+
+    tap.before(freeze)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: real() + ahead[0])
+        granted(backend.claim(request("key")))
+        assert len(tap.requests()) == 2
+        (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.expires_at is not None
+    assert abs(record.expires_at - MINUTE - now_at(tap)) <= 2 * SECOND
+
+
+def test_a_restamp_rechecks(backend: DynamoDBBackend, tap: Wiretap, another: Another) -> None:
+    """Stamped an hour too early, the claim looks lapsed to others: when one takes it before it is mended, it is theirs."""
+    rival = another()
+    rival_tap = Wiretap().attach(rival.client)
+    backend.time()
+    tap.shift = rival_tap.shift = HOUR
+    rival.time()
+    tap.let_through()
+    tap.before(lambda: granted(rival.claim(request("key"))))
+    assert isinstance(backend.claim(request("key")), Held)
+    assert tap.idle
+
+
+def test_the_margin_is_not_mended(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """A difference that a ``Date`` of whole seconds makes is none: no request more."""
+    for shift in (0.4, -0.4, 0.9, -0.9, 0.0):
+        tap.shift = shift
+        backend.claim(request(f"key{shift}"))
+    assert [sent.operation for sent in tap.requests()] == ["UpdateItem"] * 5
+
+
+def test_renewals_and_retention_are_checked_too(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """A renewal, and the end of a retention, stamped by an old time are written anew."""
+    grants = [granted(backend.claim(request(key))) for key in ("renewed", "committed")]
+    tap.shift = HOUR
+    assert backend.renew(grants[:1]) == grants[:1]
+    tap.shift = 3 * HOUR
+    backend.commit(grants[1], result=RESULT, retain=MINUTE)
+    renewed, committed = backend.read(["renewed", "committed"])
+    assert renewed is not None
+    assert renewed.expires_at is not None
+    assert abs(renewed.expires_at - MINUTE - now_at(tap) + 2 * HOUR * SECOND) <= 3 * SECOND
+    assert committed is not None
+    assert committed.retain_until is not None
+    assert abs(committed.retain_until - MINUTE - now_at(tap)) <= 2 * SECOND
+
+
+def test_a_run_under_a_jumping_clock(store: durastore.Store, tap: Wiretap, another: Another) -> None:
+    """The machine is frozen and restored in mid-run, again and again: each effect once, and no rival gets a live claim."""
+    rival, calls = another(), []
+    rival_tap = Wiretap().attach(rival.client)
+
+    def effect(item: int) -> int:
+        tap.shift = rival_tap.shift = (0, 5 * HOUR, 2 * HOUR, 2 * HOUR)[item % 4]
+        store.backend.time()
+        (claim,) = [durastore.current()]
+        assert claim is not None
+        store.backend.renew([claim.grant])
+        rival.time()
+        assert isinstance(rival.claim(request(claim.key)), Held)
+        calls.append(item)
+        return item
+
+    summary = durastore.run_agent(range(12), store.checkpoint("run"), effect)
+    assert (summary.executed, calls) == (12, list(range(12)))
+    ckpt = store.checkpoint("run")
+    ckpt.reset()
+    assert durastore.run_agent(range(12), ckpt, effect).skipped == 12
+
+
+# Signatures
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The store refuses what is signed more than five minutes off its time, as AWS does and emulators do not."""
+    ages: list[float] = []
+    send = Wiretap._follow
+
+    def check(self: Wiretap, request: Any, what: str, detail: Any) -> Any:
+        signed = datetime.strptime(request.headers["X-Amz-Date"].decode(), "%Y%m%dT%H%M%SZ").replace(
+            tzinfo=timezone.utc
+        )
+        ages.append(time.time() + self.shift - signed.timestamp())
+        if abs(ages[-1]) > SKEW_MAX:
+            return self._refusal(request, "InvalidSignatureException", 400, {"message": "Signature expired"})
+        return send(self, request, what, detail)
+
+    monkeypatch.setattr(Wiretap, "_follow", check)
+    return ages
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR], ids=["behind", "ahead"])
+def test_signed_by_the_stores_time(url: str, strict: list[float], shift: float) -> None:
+    """The first request is refused for its date, and says the time; everything after it is signed by that."""
+    backend, tap = elsewhere(url, shift)
+    backend.commit(granted(backend.claim(request("key"))), result=RESULT)
+    assert [abs(age) > SKEW_MAX for age in strict] == [True, False, False, False]
+    assert [sent.operation for sent in tap.requests()] == ["DescribeTable"] * 2 + ["UpdateItem"] * 2
+    backend.close()
+
+
+def test_signed_anew_after_a_freeze(backend: DynamoDBBackend, tap: Wiretap, strict: list[float]) -> None:
+    """A machine that slept for an hour is refused once, and goes on by the store's time."""
+    grant = granted(backend.claim(request("key")))
+    tap.shift = HOUR
+    backend.commit(grant, result=RESULT)
+    backend.claim(request("other"))
+    assert [abs(age) > SKEW_MAX for age in strict] == [False, True, False, False]
+
+
+# Leases, retention and tokens
+
+
+def test_takeover_comes_late_and_never_early(backend: DynamoDBBackend, tap: Wiretap, another: Another) -> None:
+    """Not before the lease has passed since the holder's last word, at most the margin and a round trip later."""
+    rival = another()
+    rival_tap = Wiretap().attach(rival.client)
+    asked = time.time()
+    granted(backend.claim(request("key", lease=MINUTE)))
+    for after, expected in ((58.0, Held), ((MINUTE + MARGIN) / SECOND + 1, Granted)):
+        rival_tap.shift = asked + after - time.time()
+        rival.time()
+        assert isinstance(rival.claim(request("key")), expected), after
+
+
+def test_a_record_without_a_lease_is_live(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """Not free: it is held until somebody resolves it, however late it is."""
+    backend.claim(request("key"))
+    backend.client.update_item(
+        TableName="durastore",
+        Key=backend._names.record("key"),
+        UpdateExpression="REMOVE lease, expires_at",
+    )
+    tap.shift = 365 * 86400
+    backend.time()
+    for takeover in (True, False):
+        answer = backend.claim(request("key", takeover=takeover))
+        assert isinstance(answer, Held)
+        assert (answer.lease_left, answer.in_doubt) == (None, False)
+    (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.lease is None
+    assert backend.resolve(record, nonce="free", result=None)
+    granted(backend.claim(request("key")))
+
+
+def test_a_lease_of_zero_has_lapsed_for_everybody(backend: DynamoDBBackend, another: Another) -> None:
+    """At once, although each client knows the time to a second only: claimed, taken over and renewed so."""
+    for client in (backend, another(), another(), backend):
+        grant = granted(client.claim(request("key", lease=0)))
+        assert client.renew([grant]) == [grant]
+
+
+def test_tokens_grow_across_forget(backend: DynamoDBBackend) -> None:
+    """A key that was removed and claimed anew has a higher token, however fast that goes and whoever asks."""
+    tokens = []
+    for _ in range(3):
+        tokens.append(granted(backend.claim(request("key"))).token)
+        (record,) = backend.read(["key"])
+        assert record is not None
+        assert backend.delete(record)
+    assert tokens == sorted(set(tokens))
+
+
+def test_retention_is_logical_and_ttl_comes_later(backend: DynamoDBBackend) -> None:
+    """Past retention a record is absent at once, for every verb; DynamoDB's own deletion is due an hour later, never before."""
+    backend.commit(granted(backend.claim(request("gone"))), result=RESULT, retain=0)
+    backend.commit(granted(backend.claim(request("kept"))), result=RESULT, retain=MINUTE)
+    backend.commit(granted(backend.claim(request("ever"))), result=RESULT)
+    items = {key: _item(backend, key) for key in ("gone", "kept", "ever")}
+    for key in ("gone", "kept"):
+        assert int(items[key]["ttl"]["N"]) == int(items[key]["retain_until"]["N"]) // SECOND + HOUR
+    assert "ttl" not in items["ever"]
+    time.sleep(1.2)  # the store's time is known to a second
+    backend.time()
+    assert [record is not None for record in backend.read(["gone", "kept", "ever"])] == [False, True, True]
+    assert {record.key for record in backend.scan().items} == {"kept", "ever"}
+    assert granted(backend.claim(request("gone"))).attempt == 1
+    assert "ttl" not in _item(backend, "gone"), "a claim is not deleted under its holder"
+
+
+def _item(backend: DynamoDBBackend, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = backend.client.get_item(
+        TableName="durastore", Key=backend._names.record(key), ConsistentRead=True
+    )["Item"]
+    return found
+
+
+# The clock itself
+
+
+def date(second: int) -> str:
+    return datetime.fromtimestamp(second, timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
+
+
+def test_answers_narrow_the_bounds() -> None:
+    """Each answer bounds the time by its whole second; several do so to their overlap."""
+    clock = StoreClock()
+    assert not clock.known
+    clock.heard(date(1_000), sent=10.0, received=10.1)
+    assert clock.bounds(at=10.1) == (1_000_000_000, 1_001_100_000)
+    clock.heard(date(1_001), sent=10.2, received=10.2)
+    low, high = clock.bounds(at=10.2)
+    assert low >= 1_000_999_000
+    assert high - low < 210_000
+
+
+def test_an_answer_that_contradicts_replaces() -> None:
+    """What was known before a freeze is forgotten by the first answer after it, in both directions."""
+    for jump in (HOUR, -HOUR):
+        clock = StoreClock()
+        clock.heard(date(100_000), sent=10.0, received=10.0)
+        clock.heard(date(100_000 + jump), sent=11.0, received=11.0)
+        assert clock.bounds(at=11.0)[0] == (100_000 + jump) * SECOND
+
+
+def test_nonsense_is_not_heard() -> None:
+    """A proxy's answer without a date, or with a broken one, says nothing."""
+    clock = StoreClock()
+    for said in (None, "", "yesterday"):
+        clock.heard(said, sent=1.0, received=1.0)
+    assert not clock.known
