@@ -63,6 +63,8 @@ _CREDENTIALS = frozenset(
     }
 )
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "NotAuthorized"})
+_OTHER_TABLE = ("does not match the schema", "does not have the specified index", "specified index does not exist")
+"""What is said about a table with other keys or indexes. Of a transaction it may be about an item of the effect's own."""
 _SERVER_ERROR = 500
 _LOGIN = "run: aws sts get-caller-identity, to see whose credentials these are; aws configure sets others"
 
@@ -100,7 +102,11 @@ def _answered(error: ClientError, target: Target) -> DurastoreError | None:
         return ConfigError(f"{said}; allow the actions of durastore_dynamodb.ACTIONS on table {target.table!r}")
     if code == "ResourceNotFoundException":
         return SchemaError(f"table {target.table!r} or one of its indexes is missing ({said}); {CREATE}")
-    return _invalid(said) if code == "ValidationException" else None
+    if code != "ValidationException":
+        return None
+    if error.operation_name != "TransactWriteItems" and any(words in said for words in _OTHER_TABLE):
+        return SchemaError(f"table {target.table!r} is not durastore's, or lacks an index ({said}); {CREATE}")
+    return _invalid(said)
 
 
 def _cancelled(response: Any, said: str) -> DurastoreError | None:
