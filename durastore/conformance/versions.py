@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import entry_points
 
 import durastore
 from durastore.contract import Backend
+from durastore.urls import GROUP
 
 __all__ = ["versions"]
 
@@ -26,5 +27,7 @@ def versions(backend: Backend) -> Mapping[str, str]:
 
 @cache
 def _distribution(package: str) -> str:
-    names = packages_distributions().get(package, [])
-    return ", ".join(f"{name} {version(name)}" for name in sorted(set(names))) or "not from a distribution"
+    """By its entry point, for Python 3.10 does not know the packages of every distribution."""
+    points = [point for point in entry_points(group=GROUP) if point.module.partition(".")[0] == package]
+    names = {f"{point.dist.name} {point.dist.version}" for point in points if point.dist is not None}
+    return ", ".join(sorted(names)) or "not from a distribution"
