@@ -119,7 +119,7 @@ class Wiretap:
         import time
 
         body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "by the test", **more}
-        headers = {"Date": formatdate(time.time() + self.shift, usegmt=True)}
+        headers: Any = {"Date": formatdate(time.time() + self.shift, usegmt=True)}
         return AWSResponse(request.url, status, headers, _Body(json.dumps(body).encode()))
 
 
