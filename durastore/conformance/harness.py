@@ -75,6 +75,7 @@ class UrlHarness:
         self._in_process = self._parsed.scheme == "memory"
         self._name = f"{self._parsed.namespace[:40]}-{os.urandom(_SUFFIX_BYTES).hex()}"
         self._opened: list[Backend] = []
+        self._elsewhere: Backend | None = None
         self._target = _with_name(url, self._parsed, self._name) if self._in_process else url
         self._user_data = user_data or user_data_for(self._parsed.scheme)
 
@@ -94,7 +95,8 @@ class UrlHarness:
         return self._open(self._name)
 
     def elsewhere(self) -> Backend:
-        return self._open(f"{self._name}-b")
+        self._elsewhere = self._open(f"{self._name}-b")
+        return self._elsewhere
 
     def _open(self, namespace: str) -> Backend:
         backend = urls.connect(replace(urls.parse(self._target), namespace=namespace))
@@ -114,6 +116,7 @@ class UrlHarness:
                 if self._user_data is not None:
                     self._user_data.clear(patient(self._opened[0]))
                 clear(patient(self.open()))
+            if self._elsewhere is not None:
                 clear(patient(self.elsewhere()))
         finally:
             for backend in self._opened:
