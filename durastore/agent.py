@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -112,9 +113,11 @@ class Plan(Generic[I]):
         if concurrency < 1 or self.save_every < 1:
             raise ConfigError("concurrency and save_every are 1 or more")
 
+    def key_of(self, step: int, item: I) -> str:
+        return keys.step_key(self.ckpt.run_id, step) if self.key is None else keys.checked(self.key(item))
+
     def request(self, step: int, item: I) -> ClaimRequest:
-        name = keys.step_key(self.ckpt.run_id, step) if self.key is None else keys.checked(self.key(item))
-        return request(self.ckpt.run, name, self.ckpt.terms, _fingerprint(item))
+        return request(self.ckpt.run, self.key_of(step, item), self.ckpt.terms, _fingerprint(item))
 
     def progress(self, step: int) -> StoredProgress:
         return self.ckpt.run.progress(step, {"processed": step})
@@ -182,6 +185,10 @@ class Source(Generic[I]):
         self._next += 1
         return item[0] if item else END
 
+    def advance(self, steps: int) -> None:
+        """Leave out items of a sequence that were seen by `ahead`."""
+        self._next += steps
+
     def is_at_end(self) -> bool:
         """Whether the last item was taken, as far as that can be told without waiting for another one."""
         return isinstance(self._inputs, Sequence) and self._next >= len(self._inputs)
@@ -213,11 +220,9 @@ def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
                 step += 1
                 continue
             step += 1
-            if got.status == "skipped" and not replay:
-                replay = yield from _look_ahead(plan, source, step)
             yield Inline(partial(plan.note, step - 1, got))
-            if step - plan.saved >= max(SKIPS_PER_SAVE, plan.save_every):
-                yield partial(plan.save, step)
+            if got.status == "skipped":
+                step, replay = yield from _skip_on(plan, source, step, replay)
     except BaseException:
         if held is not None:
             yield from give_back(run, held, UNBEGUN, in_doubt=held.took_over is not None)
@@ -228,11 +233,10 @@ def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
 
 def _enter(plan: Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -> Steps[Claim | Outcome[Any]]:
     """The step's claim or result: from what was read ahead, else from the store."""
-    asked = plan.request(step, item)
-    record = replay.pop(asked.key, None)
+    record = replay.pop(plan.key_of(step, item), None) if replay else None
     if record is None:
-        return (yield from acquire(plan.ckpt.run, asked, plan.ckpt.terms))
-    if rules.mismatch(record.fingerprint, asked.fingerprint):
+        return (yield from acquire(plan.ckpt.run, plan.request(step, item), plan.ckpt.terms))
+    if rules.mismatch(record.fingerprint, _fingerprint(item)):
         raise rules.mismatch_error(record)
     value = yield partial(plan.ckpt.store.unpack, rules.committed(record).result)
     plan.ckpt.run.count("skipped")
@@ -267,10 +271,47 @@ def _next_request(plan: Plan[I], source: Source[I], step: int) -> ClaimRequest |
         return None
 
 
+def _skip_on(
+    plan: Plan[I], source: Source[I], step: int, replay: dict[str, StoredRecord]
+) -> Steps[tuple[int, dict[str, StoredRecord]]]:
+    """After a step that was done already: the next step that may not be, and what was read ahead from there."""
+    while True:
+        if step - plan.saved >= max(SKIPS_PER_SAVE, plan.save_every):
+            yield partial(plan.save, step)
+        if not replay:
+            replay = yield from _look_ahead(plan, source, step)
+        skipped = (yield Inline(partial(_count_off, plan, source, step, replay))) if plan.on_step is None else 0
+        step += skipped
+        if replay or not skipped:
+            return step, replay
+
+
+def _count_off(plan: Plan[I], source: Source[I], step: int, replay: dict[str, StoredRecord]) -> int:
+    """Skip the steps in `replay`, up to the first that takes more than a look at its record: how many.
+
+    One that is wrong, or whose payload is in chunks, is left to the step's own turn, which tells what there is to tell.
+    """
+    skipped = 0
+    with suppress(Exception):
+        for item in source.ahead(len(replay)):
+            key = plan.key_of(step + skipped, item)
+            record = replay[key]
+            result = rules.committed(record).result
+            if result.blob is not None or rules.mismatch(record.fingerprint, _fingerprint(item)):
+                break
+            plan.ckpt.store.unpack(result)
+            del replay[key]
+            skipped += 1
+    source.advance(skipped)
+    plan.counts["skipped"] += skipped
+    plan.ckpt.run.count("skipped", skipped)
+    return skipped
+
+
 def _look_ahead(plan: Plan[I], source: Source[I], step: int) -> Steps[dict[str, StoredRecord]]:
     """The records of the next keys that are committed, by key, in one read."""
     store = plan.ckpt.store
-    names = [plan.request(step + offset, item).key for offset, item in enumerate(source.ahead(REPLAY_BATCH))]
+    names = [plan.key_of(step + offset, item) for offset, item in enumerate(source.ahead(REPLAY_BATCH))]
     records = (yield partial(store.call, "read", store.backend.read, names)) if names else []
     return {record.key: record for record in records if record is not None and record.state == "committed"}
 

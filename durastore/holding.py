@@ -34,10 +34,10 @@ class Run:
     incarnation: int
     stats: Stats = field(default_factory=Stats)
 
-    def count(self, name: str) -> None:
+    def count(self, name: str, times: int = 1) -> None:
         """Count an event for this run and for its store."""
-        self.stats.count(name)
-        self.store.stats.count(name)
+        self.stats.count(name, times)
+        self.store.stats.count(name, times)
 
     def progress(self, step: int, state: Any) -> StoredProgress:
         """Progress ready to be stored, its state's chunks written. Raises `PayloadError`, `ConfigError`."""

@@ -26,7 +26,7 @@ class Stats:
     """Claims of ours that somebody else took over, gave back or resolved."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def count(self, name: str) -> None:
-        """Add one."""
+    def count(self, name: str, times: int = 1) -> None:
+        """Add to one of them."""
         with self._lock:
-            setattr(self, name, getattr(self, name) + 1)
+            setattr(self, name, getattr(self, name) + times)
