@@ -439,6 +439,29 @@ class Backend(Protocol):
         """
         ...
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        """Put records where their keys are absent, as they stood in another store; what is stored now, in the same order.
+
+        None of them is `claimed`: a lease means nothing to another store's clock. Their keys differ.
+
+        Guarantees
+        ----------
+        PLACE-1   An absent key gets the record as it is given: token, attempt, nonce, incarnation, fingerprint, error, result,
+                  the end of its retention and its times. Verbs then treat it as one of their own.
+        PLACE-2   A key that has a record keeps it, whatever it is; the answer shows it. One past retention counts as absent,
+                  unless its token is as high as the given one or higher: tokens never fall.
+
+        Raises: what the driver raises; then none, some or all of the records were placed.
+        """
+        ...
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        """Put a run where it is not known, as it stood in another store; what is stored now.
+
+        PLACE-3   An unknown run gets step, state, incarnation and time as they are given; a known one is left alone.
+        """
+        ...
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         """Write the chunks of a payload under a fresh id, before anything points to them.
 

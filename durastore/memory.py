@@ -234,6 +234,19 @@ class MemoryBackend:
         if record.result is not None and record.result.blob is not None:
             self._space.chunks.pop(record.result.blob, None)
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        with self._space.lock:
+            return [self._place(record, _time(now)) for record in records]
+
+    def _place(self, record: StoredRecord, now: int) -> StoredRecord:
+        stands, write = rules.place(self._space.records.get(record.key), record, now)
+        self._write(write)
+        return stands
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        with self._space.lock:
+            return self._space.runs.setdefault(run.run_id, run)
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         with self._space.lock:
             self._space.chunks[blob] = (_time(now), list(chunks))

@@ -43,6 +43,7 @@ __all__ = [
     "mismatch",
     "mismatch_error",
     "next_incarnation",
+    "place",
     "renew",
     "resolve",
     "state_at",
@@ -285,6 +286,14 @@ def matches(record: StoredRecord | None, seen: StoredRecord, now: int) -> bool:
         and record.nonce == seen.nonce
         and state_at(record, now) == state_at(seen, now)
     )
+
+
+def place(record: StoredRecord | None, given: StoredRecord, now: int) -> tuple[StoredRecord, Write]:
+    """PLACE-1 and PLACE-2: the record that stands afterwards, and the one to write."""
+    if record is None or (is_absent(record, now) and record.token < given.token):
+        placed = replace(given, version=None if record is None else record.version)
+        return placed, placed
+    return record, None
 
 
 def advance(stored: StoredProgress | None, new: StoredProgress, now: int) -> StoredProgress | None:

@@ -320,7 +320,7 @@ class Store:
 
 
 _TIMELESS = frozenset(
-    {"load", "delete_run", "scan_runs", "get_chunks", "time", "setup", "check"},
+    {"load", "delete_run", "scan_runs", "place_run", "get_chunks", "time", "setup", "check"},
 )
 """Verbs that take no `now`."""
 

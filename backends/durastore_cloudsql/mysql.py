@@ -37,7 +37,7 @@ from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
 from durastore_cloudsql.packets import Sent, again_after_deadlock, send, sender
 from durastore_cloudsql.pool import NotOurs, Pool, still_in
-from durastore_cloudsql.rows import COLUMNS, progress_values, record_of, request_values, run_of
+from durastore_cloudsql.rows import COLUMNS, progress_values, record_of, record_values, request_values, run_of
 from durastore_cloudsql.tables import Tables
 
 __all__ = ["MySQLBackend"]
@@ -50,6 +50,8 @@ _RESULT, _STATE = 12, 2
 """Where the payload stands in a row of a record and of a run: all other bytes are text."""
 _LOOK = 3
 """Which of the statements of a claim shows the record."""
+_PLACED = 3
+"""Which of the statements that place a record shows it."""
 _ROUNDS_MAX = 50
 """How often a claim begins anew because its record came or went in between."""
 _KEYS_MAX = 500
@@ -264,6 +266,20 @@ class MySQLBackend:
 
         return again_after_deadlock(once)
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        ordered = sorted(records, key=lambda record: record.key)  # so that no two batches wait for each other
+        stands = [self._place(record, now) for record in ordered]
+        found = {record.key: record for record in stands}
+        return [found[record.key] for record in records]
+
+    def _place(self, record: StoredRecord, now: int | None) -> StoredRecord:
+        sent = self._send("place", now, **record_values(record))
+        return _record(sent[_PLACED].rows[0])
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        values = {**progress_values(run), "incarnation": run.incarnation, "updated_at": run.updated_at}
+        return _run(self._send("place_run", **values)[2].rows[0])
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         for number, data in enumerate(chunks):
             self._send("put_chunk", now, blob=blob, number=number, data=data)
@@ -335,7 +351,7 @@ class MySQLBackend:
                 if write is None:
                     connection.rollback()
                 else:
-                    send(connection, self._sql["put"], self._values(**_put_values(write)))
+                    send(connection, self._sql["put"], self._values(**record_values(write)))
                 return answer
 
         return again_after_deadlock(once)
@@ -361,15 +377,6 @@ def _commit_values(
         "retain": retain,
         **({} if progress is None else progress_values(progress)),
         **({} if then is None else request_values(then)),
-    }
-
-
-def _put_values(record: StoredRecord) -> dict[str, Any]:
-    names = [name.strip() for name in COLUMNS.split(",") if name.strip() not in ("result", "blob")]
-    result = record.result
-    return {name: getattr(record, name) for name in names} | {
-        "result": None if result is None else result.data,
-        "blob": None if result is None else result.blob,
     }
 
 

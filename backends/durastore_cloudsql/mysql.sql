@@ -40,6 +40,27 @@ UPDATE {records} SET
 WHERE namespace = %(namespace)s AND `key` = %(key)s;
 COMMIT
 
+-- name: place
+START TRANSACTION;
+DELETE FROM {records}
+WHERE namespace = %(namespace)s AND `key` = %(key)s AND state = 'committed' AND retain_until <= {clock} AND token < %(token)s;
+INSERT INTO {records} (namespace, `key`, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation,
+                       fingerprint, error, result, `blob`, retain_until, taken_from, created_at, updated_at)
+VALUES (%(namespace)s, %(key)s, %(run_id)s, %(state)s, %(token)s, %(attempt)s, %(nonce)s, %(owner)s, %(lease)s, %(expires_at)s,
+        %(incarnation)s, %(fingerprint)s, %(error)s, %(result)s, %(blob)s, %(retain_until)s, %(taken_from)s, %(created_at)s,
+        %(updated_at)s)
+ON DUPLICATE KEY UPDATE {records}.`key` = {records}.`key`;
+SELECT {columns} FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s;
+COMMIT
+
+-- name: place_run
+START TRANSACTION;
+INSERT INTO {runs} (namespace, run_id, step, state, `blob`, incarnation, updated_at)
+VALUES (%(namespace)s, %(run)s, %(step)s, %(run_state)s, %(run_blob)s, %(incarnation)s, %(updated_at)s)
+ON DUPLICATE KEY UPDATE {runs}.run_id = {runs}.run_id;
+SELECT {run_columns} FROM {runs} WHERE namespace = %(namespace)s AND run_id = %(run)s;
+COMMIT
+
 -- name: delete
 -- One key in each: given many, the server may go through the whole table, and wait for the locks of others.
 DELETE FROM {records} WHERE namespace = %(namespace)s AND `key` = %(key)s;

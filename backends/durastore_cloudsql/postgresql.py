@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from durastore import rules
@@ -35,7 +36,16 @@ from durastore.keys import after_prefix
 from durastore.sqlfiles import statements
 from durastore_cloudsql import faults, inspection, schema
 from durastore_cloudsql.pool import NotOurs, Pool, still_in
-from durastore_cloudsql.rows import COLUMNS, NO_PROGRESS, NO_REQUEST, progress_values, record_of, request_values, run_of
+from durastore_cloudsql.rows import (
+    COLUMNS,
+    NO_PROGRESS,
+    NO_REQUEST,
+    progress_values,
+    record_of,
+    record_values,
+    request_values,
+    run_of,
+)
 from durastore_cloudsql.tables import Tables
 from durastore_cloudsql.wire import MIXED_UP, Line, Lines, Row, Statement
 
@@ -257,6 +267,27 @@ class PostgreSQLBackend:
         values = {"namespace": self._namespace, "key": key, "now": now}
         row = connection.exec_driver_sql(self._sql["lock_record"], values).fetchone()
         return (None, 0) if row is None else (record_of(row[1:]), row[0])
+
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        ordered = sorted(records, key=lambda record: record.key)  # so that no two batches wait for each other
+        values = [
+            self._values(now, **record_values(replace(record, error=_storable(record.error)))) for record in ordered
+        ]
+        if not values:
+            return []
+        with self._pool.transaction() as connection:
+            connection.exec_driver_sql(self._sql["place"], values)
+            keys = self._values(keys=[record.key for record in records])
+            rows = connection.exec_driver_sql(self._sql["placed"], keys).fetchall()
+        stands = {record.key: record for record in map(record_of, rows)}
+        return [stands[record.key] for record in records]
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        values = {**progress_values(run), "incarnation": run.incarnation, "updated_at": run.updated_at}
+        while True:
+            rows = self._all("place_run", **values) or self._all("load", run=run.run_id)
+            if rows:  # else it was removed in between
+                return run_of(rows[0])
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         for number, data in enumerate(chunks):

@@ -89,6 +89,26 @@ DELETE FROM {runs} WHERE namespace = %(namespace)s AND run_id = %(run)s RETURNIN
 SELECT run_id, step, state, blob, incarnation, updated_at FROM {runs}
 WHERE namespace = %(namespace)s AND run_id > %(cursor)s ORDER BY run_id LIMIT %(limit)s
 
+-- name: place
+INSERT INTO {records} AS r (namespace, {columns})
+VALUES (%(namespace)s, %(key)s, %(run_id)s, %(state)s, %(token)s, %(attempt)s, %(nonce)s, %(owner)s, %(lease)s, %(expires_at)s,
+        %(incarnation)s, %(fingerprint)s, %(error)s, %(result)s, %(blob)s, %(retain_until)s, %(taken_from)s, %(created_at)s,
+        %(updated_at)s)
+ON CONFLICT (namespace, key) DO UPDATE SET
+  ({columns}) = ROW(excluded.key, excluded.run_id, excluded.state, excluded.token, excluded.attempt, excluded.nonce, excluded.owner,
+    excluded.lease, excluded.expires_at, excluded.incarnation, excluded.fingerprint, excluded.error, excluded.result,
+    excluded.blob, excluded.retain_until, excluded.taken_from, excluded.created_at, excluded.updated_at)
+WHERE r.state = 'committed' AND r.retain_until <= {clock} AND r.token < excluded.token
+
+-- name: placed
+SELECT {columns} FROM {records} WHERE namespace = %(namespace)s AND key = ANY(%(keys)s)
+
+-- name: place_run
+INSERT INTO {runs} (namespace, run_id, step, state, blob, incarnation, updated_at)
+VALUES (%(namespace)s, %(run)s, %(step)s, %(run_state)s, %(run_blob)s, %(incarnation)s, %(updated_at)s)
+ON CONFLICT (namespace, run_id) DO NOTHING
+RETURNING run_id, step, state, blob, incarnation, updated_at
+
 -- name: put_chunk
 INSERT INTO {chunks} (namespace, blob, number, data, written_at)
 VALUES (%(namespace)s, %(blob)s, %(number)s, %(data)s, {clock})

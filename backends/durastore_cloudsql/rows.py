@@ -7,7 +7,16 @@ from typing import Any
 
 from durastore.contract import ClaimRequest, Payload, StoredProgress, StoredRecord
 
-__all__ = ["COLUMNS", "NO_PROGRESS", "NO_REQUEST", "progress_values", "record_of", "request_values", "run_of"]
+__all__ = [
+    "COLUMNS",
+    "NO_PROGRESS",
+    "NO_REQUEST",
+    "progress_values",
+    "record_of",
+    "record_values",
+    "request_values",
+    "run_of",
+]
 
 COLUMNS = (
     "key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation, fingerprint, error, result, blob, "
@@ -30,6 +39,16 @@ def run_of(row: Row) -> StoredProgress:
     """A run from a row of its table."""
     run_id, step, data, blob, incarnation, updated_at = row
     return StoredProgress(run_id, step, None if data is None else Payload(bytes(data), blob), incarnation, updated_at)
+
+
+def record_values(record: StoredRecord) -> dict[str, Any]:
+    """The parameters of a whole record."""
+    names = [name.strip() for name in COLUMNS.split(",") if name.strip() not in ("result", "blob")]
+    result = record.result
+    return {name: getattr(record, name) for name in names} | {
+        "result": None if result is None else result.data,
+        "blob": None if result is None else result.blob,
+    }
 
 
 def request_values(request: ClaimRequest) -> dict[str, Any]:

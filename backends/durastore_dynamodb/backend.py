@@ -442,6 +442,24 @@ class DynamoDBBackend:
         reasons = self._api.transact(items + [{"Update": one.arguments(self._api.table)} for one in beside])
         return None if reasons is None else reasons[0]
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        if len(records) <= 1:
+            return [self._place(record, now) for record in records]
+        with ThreadPoolExecutor(min(_RENEWERS, len(records))) as pool:
+            return list(pool.map(lambda record: self._place(record, now), records))
+
+    def _place(self, record: StoredRecord, now: int | None) -> StoredRecord:
+        before: StoredRecord | None = None
+        while True:
+            stands, write = rules.place(before, record, self._api.judged(now))
+            landed = None if write is None else self._write(write, before, now)
+            if not isinstance(landed, Refused):
+                return stands
+            before = self._record(landed.item)
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        return self._runs.place(run)
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         self._chunks.put(blob, chunks, now)
 

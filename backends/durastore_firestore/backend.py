@@ -316,6 +316,24 @@ class FirestoreBackend:
             looking.delete_chunks(self._space, [deleted.result.blob])
         return deleted is not None
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        stands: list[StoredRecord] = []
+        for some in looking.portions(records):
+            stands += self._place(some, now)
+        return stands
+
+    def _place(self, records: Sequence[StoredRecord], now: int | None) -> list[StoredRecord]:
+        def decide(draft: Draft) -> list[StoredRecord]:
+            decided = [rules.place(draft.record(record.key), record, draft.now) for record in records]
+            for _, write in decided:
+                draft.place(write)
+            return [stands for stands, _ in decided]
+
+        return self._space.decide(decide, keys=[record.key for record in records], now=now)[0]
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        return self._runs.place(run)
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         self._space.chunks.put(blob, chunks, now)
 

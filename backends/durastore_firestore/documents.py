@@ -31,7 +31,18 @@ from durastore_firestore import wire
 from durastore_firestore.rpc import ServerClock
 from durastore_firestore.wire import Fields, Message, Stamp
 
-__all__ = ["Names", "Run", "beat", "expiry", "record_fields", "record_of", "retain_until", "run_fields", "run_of"]
+__all__ = [
+    "Names",
+    "Run",
+    "beat",
+    "expiry",
+    "placed_fields",
+    "record_fields",
+    "record_of",
+    "retain_until",
+    "run_fields",
+    "run_of",
+]
 
 TTL_MARGIN = 24 * 3600 * 1_000_000
 """Microseconds that Firestore's own deletion comes after the logical end of retention, since it goes by an estimate."""
@@ -100,6 +111,14 @@ def record_fields(record: StoredRecord, clock: ServerClock, *, now: int | None, 
         fields |= {"result": record.result.data, "blob": record.result.blob}
     if record.state == "committed" and record.retain_until is not None:
         fields |= expiry(record.retain_until - record.updated_at, clock, now)
+    return fields
+
+
+def placed_fields(record: StoredRecord, clock: ServerClock) -> Fields:
+    """The document of a record that stood in another store: `at` holds the time of its last write there."""
+    fields = dict(record_fields(record, clock, now=record.updated_at))
+    if record.retain_until is not None:
+        fields["expire_at"] = Stamp(min(record.retain_until + TTL_MARGIN, wire.STAMP_MAX))
     return fields
 
 

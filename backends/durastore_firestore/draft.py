@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from durastore.contract import Grant, Payload, StoredProgress, StoredRecord
 from durastore_firestore import wire
 from durastore_firestore.chunks import Chunks
-from durastore_firestore.documents import Names, Run, record_fields, record_of, run_fields, run_of
+from durastore_firestore.documents import Names, Run, placed_fields, record_fields, record_of, run_fields, run_of
 from durastore_firestore.rpc import Seen, ServerClock
 from durastore_firestore.wire import Message
 
@@ -42,6 +42,7 @@ class Draft:
             for run, name in ((run, names.run(run)) for run in runs)
         }
         self._records: dict[str, StoredRecord | None] = {}
+        self._placed: set[str] = set()
         self._runs: dict[str, _RunChange] = {}
         self._record_versions: dict[str, int] = {}
         self._run_versions: dict[str, int] = {}
@@ -60,6 +61,12 @@ class Draft:
         if record is not None:
             self._records[record.key] = record
 
+    def place(self, record: StoredRecord | None) -> None:
+        """Add a record with the times that it had in another store; None changes nothing."""
+        if record is not None:
+            self.write(record)
+            self._placed.add(record.key)
+
     def drop(self, key: str) -> None:
         """Delete a record."""
         self._records[key] = None
@@ -68,6 +75,10 @@ class Draft:
         """Change or add a run's progress; None changes nothing."""
         if progress is not None:
             self._runs[progress.run_id] = _RunChange(progress)
+
+    def place_run(self, run: StoredProgress) -> None:
+        """Add a run with the time that it had in another store."""
+        self._runs[run.run_id] = _RunChange(run, saved=run.updated_at)
 
     def draw(self, progress: StoredProgress) -> None:
         """Change or add a run's incarnation; its first one is the time of the write. When it was saved last stays."""
@@ -94,7 +105,10 @@ class Draft:
         name, before = self._names.record(key), self._before[key]
         if record is None:
             return wire.delete(name, None if before is None else before.version)
-        fields = record_fields(record, clock, now=self.virtual, fresh=before is None)
+        if key in self._placed:
+            fields = placed_fields(record, clock)
+        else:
+            fields = record_fields(record, clock, now=self.virtual, fresh=before is None)
         return wire.replace(name, fields, None if before is None else before.version)
 
     def _run_write(self, run_id: str, change: _RunChange) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from durastore import rules
@@ -12,10 +12,12 @@ from durastore_firestore.documents import record_of, retain_until, run_of
 from durastore_firestore.space import Space
 from durastore_firestore.wire import Message
 
-__all__ = ["delete_chunks", "read", "records", "runs", "sweep"]
+__all__ = ["delete_chunks", "portions", "read", "records", "runs", "sweep"]
 
 _READ_MAX = 300
 """Documents in one read."""
+_PLACE_MAX, _PLACE_BYTES = 100, 2_000_000
+"""Records, and bytes of results, in one commit of records that are placed."""
 
 
 def read(space: Space, keys: Sequence[str], now: int | None) -> list[StoredRecord | None]:
@@ -27,6 +29,21 @@ def read(space: Space, keys: Sequence[str], now: int | None) -> list[StoredRecor
         stored = [draft.record(key) for key in part]
         found += [None if rules.is_absent(record, draft.now) else record for record in stored]
     return found
+
+
+def portions(records: Sequence[StoredRecord]) -> Iterator[list[StoredRecord]]:
+    """Records in commits that Firestore takes."""
+    portion: list[StoredRecord] = []
+    size = 0
+    for record in records:
+        length = 0 if record.result is None else len(record.result.data)
+        if portion and (len(portion) == _PLACE_MAX or size + length > _PLACE_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(record)
+        size += length
+    if portion:
+        yield portion
 
 
 def records(

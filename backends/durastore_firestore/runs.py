@@ -70,6 +70,19 @@ class Runs:
         self.remember(draft)
         return draft.runs()[run_id].progress.incarnation
 
+    def place(self, run: StoredProgress) -> StoredProgress:
+        """As in the contract."""
+
+        def decide(draft: Draft) -> StoredProgress:
+            known = draft.run(run.run_id)
+            if known is None:
+                draft.place_run(run)
+            return known or run
+
+        stands, draft = self._space.decide(decide, runs=[run.run_id])
+        self.remember(draft)
+        return stands
+
     def delete(self, run_id: str) -> bool:
         """As in the contract."""
 

@@ -173,13 +173,16 @@ class SQLiteBackend:
     def incarnate(self, run_id: str, *, now: int | None = None) -> int:
         def work(connection: sqlite3.Connection) -> int:
             drawn = rules.next_incarnation(self._run(connection, run_id), run_id, _time(now))
-            state = drawn.state or Payload(b"")
-            data = None if drawn.state is None else state.data
-            row = (self._namespace, run_id, drawn.step, data, state.blob, drawn.incarnation, drawn.updated_at)
-            connection.execute(self._sql["put_run"], row)
+            self._put_run(connection, drawn)
             return drawn.incarnation
 
         return self._connections.write(work)
+
+    def _put_run(self, connection: sqlite3.Connection, run: StoredProgress) -> None:
+        state = run.state or Payload(b"")
+        data = None if run.state is None else state.data
+        row = (self._namespace, run.run_id, run.step, data, state.blob, run.incarnation, run.updated_at)
+        connection.execute(self._sql["put_run"], row)
 
     def delete_run(self, run_id: str) -> bool:
         def work(connection: sqlite3.Connection) -> bool:
@@ -255,6 +258,27 @@ class SQLiteBackend:
         connection.execute(self._sql["delete_record"], (self._namespace, key))
         if blob is not None:
             connection.execute(self._sql["delete_chunks"], (self._namespace, blob))
+
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        def work(connection: sqlite3.Connection) -> list[StoredRecord]:
+            at = _time(now)
+            return [self._place(connection, record, at) for record in records]
+
+        return self._connections.write(work)
+
+    def _place(self, connection: sqlite3.Connection, record: StoredRecord, now: int) -> StoredRecord:
+        stands, write = rules.place(self._record(connection, record.key), record, now)
+        self._put(connection, write)
+        return stands
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        def work(connection: sqlite3.Connection) -> StoredProgress:
+            known = self._run(connection, run.run_id)
+            if known is None:
+                self._put_run(connection, run)
+            return known or run
+
+        return self._connections.write(work)
 
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         def work(connection: sqlite3.Connection) -> None:

@@ -168,6 +168,9 @@ class Client:
         """The keys of one listing, sorted."""
         return sorted(record.key for record in self.listed(state=state, at=at, **filters))
 
+    def place(self, *records: StoredRecord, at: int = 0) -> Sequence[StoredRecord]:
+        return self.backend.place(records, now=BASE + at)
+
     def sweep(self, *, at: int = 0, limit: int = 500) -> int:
         """Sweep until there is no more; how many records went."""
         steps = [step.records for step in sweep_all(self.backend, now=BASE + at, limit=limit)]

@@ -213,6 +213,23 @@ class Lockstep(RuleBasedStateMachine):
         if seen is not None and really == 3:
             self.both(actor, lambda side, which: side.delete(seen[which], now=self.now))
 
+    @rule(
+        actor=actors, key=keys, state=st.sampled_from(STATES[2:]), token=st.sampled_from((1, BASE, 2 * BASE)), result=data,
+        retain=retentions, fingerprint=st.sampled_from(PRINTS),
+    )  # fmt: skip
+    def place(
+        self, actor: int, key: str, state: RecordState, token: int, result: bytes, retain: int | None, fingerprint: str | None
+    ) -> None:  # fmt: skip
+        done = state == "committed"
+        record = StoredRecord(
+            key=self.prefix + key, run_id=self.prefix + RUNS[0], state=state, token=token, attempt=3, nonce=nonce(),
+            owner="elsewhere", lease=LEASE, expires_at=None, incarnation=0, fingerprint=fingerprint,
+            error=None if done else "boom", result=Payload(result) if done else None,
+            retain_until=self.now + retain if done and retain is not None else None, taken_from=None,
+            created_at=BASE - DAY, updated_at=BASE - LEASE,
+        )  # fmt: skip
+        self.both(actor, lambda side, _: list(side.place([record], now=self.now)))
+
     @rule(actor=actors, run=runs, step=st.none() | steps, state=data)
     def save_or_load(self, actor: int, run: str, step: int | None, state: bytes) -> None:
         if step is not None:
@@ -220,10 +237,13 @@ class Lockstep(RuleBasedStateMachine):
             self.both(actor, lambda side, _: side.save(progress, now=self.now))
         self.both(actor, lambda side, _: side.load(self.prefix + run))
 
-    @rule(actor=actors, run=runs, what=st.sampled_from(("sweep", "sweep", "incarnate", "incarnate", "forget")))
+    @rule(actor=actors, run=runs, what=st.sampled_from(("sweep", "sweep", "incarnate", "incarnate", "forget", "place")))
     def keep_house(self, actor: int, run: str, what: str) -> None:
         if what == "sweep":
             self.both(actor, lambda side, _: sum(swept.records for swept in sweep_all(side, now=self.now)))
+        elif what == "place":
+            given = StoredProgress(self.prefix + run, 2, Payload(b"placed"), BASE - DAY, BASE - LEASE)
+            self.both(actor, lambda side, _: side.place_run(given))
         elif what == "forget":
             self.both(actor, lambda side, _: side.delete_run(self.prefix + run))
         else:

@@ -10,6 +10,7 @@ from durastore.conformance.holding import CommitClauses, RenewClauses
 from durastore.conformance.looking import ReadClauses, ScanClauses
 from durastore.conformance.marks import clauses_of, reason_of
 from durastore.conformance.model import ModelClauses
+from durastore.conformance.placing import PlaceClauses
 from durastore.conformance.progressing import IncarnationClauses, ProgressClauses
 from durastore.conformance.racing import RaceClauses
 from durastore.conformance.settling import AbandonClauses, ForgetClauses, ResolveClauses
@@ -32,6 +33,7 @@ class Conformance(
     ScanClauses,
     ResolveClauses,
     ForgetClauses,
+    PlaceClauses,
     ChunkClauses,
     SweepClauses,
     LimitClauses,

@@ -183,6 +183,17 @@ class FolderBackend:
         if record.result is not None and record.result.blob is not None:
             self._folder.remove_chunks(record.result.blob)
 
+    def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
+        with self._folder.locked() as contents:
+            decided = [rules.place(contents.records.get(record.key), record, _time(now)) for record in records]
+            for _, write in decided:
+                contents.put(write)
+            return [stands for stands, _ in decided]
+
+    def place_run(self, run: StoredProgress) -> StoredProgress:
+        with self._folder.locked() as contents:
+            return contents.runs.setdefault(run.run_id, run)
+
     def put_chunks(self, blob: str, chunks: Sequence[bytes], *, now: int | None = None) -> None:
         self._folder.put_chunks(blob, chunks)
         with self._folder.locked() as contents:
