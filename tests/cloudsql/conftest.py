@@ -12,8 +12,7 @@ import pytest
 
 import durastore
 from durastore import emulators, urls
-
-from .proxy import Proxy
+from durastore.conformance.proxy import Proxy
 
 Servers = Callable[[str], emulators.Server]
 
@@ -86,9 +85,9 @@ def store(url: str) -> Iterator[durastore.Store]:
 
 
 @pytest.fixture
-def proxy(server: emulators.Server, kind: str) -> Iterator[Proxy]:
+def proxy(server: emulators.Server) -> Iterator[Proxy]:
     """Between the client and the server: counts round trips, and loses answers."""
-    with Proxy(server.url, kind) as between:
+    with Proxy.before(server.url) as between:
         yield between
 
 

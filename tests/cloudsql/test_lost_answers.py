@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import durastore
+from durastore.conformance.proxy import Proxy
 from durastore.contract import Granted, Held
 from durastore.errors import StoreUnavailable
 
-from .proxy import Proxy
 from .requests import RESULT, granted, progress, request
 
 

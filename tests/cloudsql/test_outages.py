@@ -12,9 +12,9 @@ import pytest
 
 import durastore
 from durastore import emulators
+from durastore.conformance.proxy import Proxy
 from durastore.errors import ClaimLost, StoreUnavailable
 
-from .proxy import Proxy
 from .requests import RESULT, granted, request
 
 

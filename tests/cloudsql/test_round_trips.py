@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import durastore
+from durastore.conformance.proxy import Proxy
 from durastore.contract import Committed, Held
 
-from .proxy import Proxy
 from .requests import RESULT, granted, progress, request
 
 WARM = 3
