@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from durastore.codec import Codec
 from durastore.contract import Limits, Payload
 from durastore.errors import PayloadError
 
-__all__ = ["PAYLOAD_BYTES_MAX", "Packed", "lost", "pack", "unpack"]
+if TYPE_CHECKING:
+    import re
+
+__all__ = ["PAYLOAD_BYTES_MAX", "Body", "Packed", "is_codec", "laid", "lost", "opened", "pack", "unpack"]
 
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 """Bytes that an encoded result or state may have, on every store."""
@@ -22,7 +25,8 @@ _HEADER_MAX = 256
 _LEVEL = 1
 """zlib's fastest: five times the speed of its default on JSON, for about a tenth more bytes."""
 _LOST = b"!lost"
-_HEADER = rb"([a-z0-9+.-]{1,40})( zlib)?(?: size=(\d{1,9}) sha256=([0-9a-f]{64}) chunks=(\d{1,6}))?"
+_CODEC = rb"[a-z0-9+.-]{1,40}"
+_HEADER = rb"(" + _CODEC + rb")( zlib)?(?: size=(\d{1,9}) sha256=([0-9a-f]{64}) chunks=(\d{1,6}))?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +44,73 @@ def pack(value: Any, codec: Codec, limits: Limits, blob: Callable[[], str]) -> P
     Raises `PayloadError` when the codec cannot encode it, cannot read it back, or it is larger than 64 MiB.
     """
     raw, decoded = _encoded(value, codec)
-    name = codec.name.encode()
-    if len(raw) + _HEADER_MAX <= limits.inline:
-        return Packed(Payload(b"%b\n%b" % (name, raw)), (), decoded)
-    import zlib
+    payload, chunks = laid(Body(codec.name, raw), limits, blob)
+    return Packed(payload, chunks, decoded)
 
-    body = zlib.compress(raw, _LEVEL)
-    if len(body) + _HEADER_MAX <= limits.inline:
-        return Packed(Payload(b"%b zlib\n%b" % (name, body)), (), decoded)
-    chunks = [body[start : start + limits.chunk] for start in range(0, len(body), limits.chunk)]
-    header = b"%b zlib size=%d sha256=%b chunks=%d\n" % (name, len(body), _checksum(body).encode(), len(chunks))
-    return Packed(Payload(header, blob()), chunks, decoded)
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A stored value in the bytes of its codec, which need not be at hand."""
+
+    codec: str | None
+    """None for what has no readable header: a lost result, or bytes that some other program wrote."""
+    data: bytes
+    zipped: bool = False
+
+
+def laid(body: Body, limits: Limits, blob: Callable[[], str]) -> tuple[Payload, Sequence[bytes]]:
+    """A body cut to a store's limits: the payload, and the chunks to put under its blob first.
+
+    Raises `PayloadError` for a body without a codec that does not fit inline.
+    """
+    data = body.data
+    if body.codec is None:
+        if len(data) > limits.inline:
+            raise PayloadError(f"{len(data):,} bytes without a readable header do not fit into this store's records")
+        return Payload(data), ()
+    name = body.codec.encode() + (b" zlib" if body.zipped else b"")
+    if len(data) + _HEADER_MAX <= limits.inline:
+        return Payload(b"%b\n%b" % (name, data)), ()
+    if not body.zipped:
+        import zlib
+
+        return laid(Body(body.codec, zlib.compress(data, _LEVEL), zipped=True), limits, blob)
+    chunks = [data[start : start + limits.chunk] for start in range(0, len(data), limits.chunk)]
+    header = b"%b size=%d sha256=%b chunks=%d\n" % (name, len(data), _checksum(data).encode(), len(chunks))
+    return Payload(header, blob()), chunks
+
+
+def opened(payload: Payload, fetch: Callable[[str], Sequence[bytes]]) -> Body:
+    """The body of a payload, whatever codec wrote it. `fetch` reads the chunks of a blob.
+
+    Raises `PayloadError` when chunks are missing or damaged.
+    """
+    header, separator, rest = payload.data.partition(b"\n")
+    match = _match(header) if separator else None
+    if payload.blob is None:
+        if match is None or match[5]:
+            return Body(None, payload.data)
+        return Body(match[1].decode(), rest, zipped=bool(match[2]))
+    if match is None or not match[5]:
+        raise PayloadError("the stored value is damaged: it has no readable header")
+    return Body(match[1].decode(), _whole(match, payload.blob, fetch), zipped=bool(match[2]))
+
+
+def is_codec(name: object) -> bool:
+    """Whether a codec may be called so."""
+    import re
+
+    return isinstance(name, str) and re.fullmatch(_CODEC.decode(), name) is not None
+
+
+def _match(header: bytes) -> re.Match[bytes] | None:
+    import re
+
+    return re.fullmatch(_HEADER, header)
+
+
+def _whole(match: re.Match[bytes], blob: str, fetch: Callable[[str], Sequence[bytes]]) -> bytes:
+    return _joined(fetch(blob), size=int(match[3]), checksum=match[4].decode(), count=int(match[5]))
 
 
 def _checksum(body: bytes) -> str:
@@ -92,9 +152,7 @@ def unpack(payload: Payload, codec: Codec, fetch: Callable[[str], Sequence[bytes
         return _decoded(body, codec)
     if header == _LOST:
         raise PayloadError(f"the effect was done, but its result was lost: {body.decode('utf-8', 'replace')}")
-    import re
-
-    match = re.fullmatch(_HEADER, header)
+    match = _match(header)
     if match is None or not separator or bool(match[5]) != (payload.blob is not None):
         raise PayloadError("the stored value is damaged: it has no readable header")
     if match[1] != codec.name.encode():
@@ -102,7 +160,7 @@ def unpack(payload: Payload, codec: Codec, fetch: Callable[[str], Sequence[bytes
             f"the value was written with the codec {match[1].decode()!r}, this store is open with {codec.name!r}"
         )
     if payload.blob is not None:
-        body = _joined(fetch(payload.blob), size=int(match[3]), checksum=match[4].decode(), count=int(match[5]))
+        body = _whole(match, payload.blob, fetch)
     return _decoded(_inflated(body) if match[2] else body, codec)
 
 

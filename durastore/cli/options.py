@@ -15,7 +15,7 @@ from durastore.cli.exits import LEGEND, tell
 from durastore.store import Store
 from durastore.store import open as open_store
 
-__all__ = ["as_json", "chosen", "duration", "example", "on_store", "to_look", "to_work"]
+__all__ = ["as_json", "can_debug", "chosen", "duration", "example", "on_store", "to_look", "to_work"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FALLBACK_URL = "sqlite:///durastore.db"
@@ -37,8 +37,14 @@ def on_store(command: F) -> F:
         metavar="URL",
         help="The store. Default: $DURASTORE_URL, else sqlite:///durastore.db in this directory.",
     )
-    debug = click.option("--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show tracebacks.")
-    return url(debug(command))
+    return url(can_debug(command))
+
+
+def can_debug(command: F) -> F:
+    """``--debug``."""
+    return click.option("--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show tracebacks.")(
+        command
+    )
 
 
 def _remember_debug(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -14,7 +14,7 @@ from durastore.contract import StoredRecord
 from durastore.errors import ConfigError, PayloadError
 from durastore.store import Store
 
-__all__ = ["check_writable", "write_results"]
+__all__ = ["check_writable", "destination", "write_results"]
 
 BATCH = 64
 """Keys that are read at once."""
@@ -34,7 +34,7 @@ def write_results(
 ) -> int:
     """Write one JSON document for each step; a file appears whole or not at all. Returns how many have no result."""
     missing = 0
-    with _destination(path) as write:
+    with destination(path) as write:
         for step, name, record in _records(store, steps, key):
             document = _document(store, record)
             missing += "state" in document or "error" in document
@@ -63,7 +63,8 @@ def _document(store: Store, record: StoredRecord | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _destination(path: str) -> Iterator[Callable[[Any], None]]:
+def destination(path: str) -> Iterator[Callable[[Any], None]]:
+    """Writes JSON documents, one a line; a file appears whole or not at all. ``-`` is stdout."""
     if path == "-":
         yield json_line
         return
