@@ -78,11 +78,11 @@ class Api:
     # Time
 
     def stamp(self, now: int | None) -> int:
-        """The time to write: the latest that it may be at the store."""
+        """The time to write: the latest that it may be at the store, and never earlier than one before."""
         if now is not None:
             return now
         self.ready()
-        return self.clock.bounds()[1]
+        return self.clock.stamp()
 
     def judged(self, now: int | None) -> int:
         """The time to judge by: the earliest that it may be at the store."""

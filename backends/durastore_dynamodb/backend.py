@@ -144,7 +144,7 @@ class DynamoDBBackend:
         )
 
     def _expiry(self, stamp: int, lease: int) -> int:
-        """When a lease from a stamp ends. One of 0 has lapsed at once, for everybody: whoever judges is behind by the margin."""
+        """When a lease from a stamp ends. One of 0 has lapsed at once, for everybody: nobody judges by a time a margin ago."""
         return stamp + lease if lease else self._api.judged(None) - MARGIN
 
     def _write(self, record: StoredRecord, before: StoredRecord | None, now: int | None) -> StoredRecord | Refused:
@@ -288,8 +288,7 @@ class DynamoDBBackend:
     def _items(self, commit: _Commit, seen: Item | None, stamp: int) -> list[Any]:
         """The record, the progress, and what that does to payloads."""
         mark = self._mark(commit, stamp)
-        until = None if commit.retain is None else stamp + commit.retain
-        pointers = [Pointer(mark.key, None, commit.result.blob, until)]
+        pointers = [Pointer(mark.key, None, commit.result.blob, self._until(commit, stamp))]
         items = [{"Update": mark.arguments(self._api.table)}]
         if commit.progress is not None:
             saving = self._runs.saving(commit.progress, seen, stamp)
@@ -297,13 +296,18 @@ class DynamoDBBackend:
             pointers += [] if saving.pointer is None else [saving.pointer]
         return items + [{"Update": one.arguments(self._api.table)} for one in self._chunks.follow(*pointers)]
 
+    def _until(self, commit: _Commit, stamp: int) -> int | None:
+        """When retention ends; like a lease of 0, one of 0 has ended at once, for everybody."""
+        if commit.retain is None:
+            return None
+        return stamp + commit.retain if commit.now is not None else self._expiry(stamp, commit.retain)
+
     def _mark(self, commit: _Commit, stamp: int) -> Update:
-        until = None if commit.retain is None else stamp + commit.retain
         item: Item = {
             "state": {"S": "committed"},
             "result": {"B": commit.result.data},
             "updated_at": number(stamp),
-            **retention(commit.grant.key, until, self._names, physical=commit.now is None),
+            **retention(commit.grant.key, self._until(commit, stamp), self._names, physical=commit.now is None),
         }
         if commit.result.blob is not None:
             item["blob"] = {"S": commit.result.blob}
@@ -328,7 +332,7 @@ class DynamoDBBackend:
 
     def _settle_retention(self, commit: _Commit, stamp: int, sent: float) -> None:
         """Write the end of retention anew if the answer's time says that it was wrong."""
-        if commit.retain is None or commit.now is not None or not self._api.clock.is_off(stamp, sent):
+        if not commit.retain or commit.now is not None or not self._api.clock.is_off(stamp, sent):
             return
         until, key = self._api.stamp(None) + commit.retain, commit.grant.key
         values = {":nonce": {"S": commit.grant.nonce}, ":committed": {"S": "committed"}}

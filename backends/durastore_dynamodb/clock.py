@@ -30,6 +30,7 @@ class StoreClock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._stamped = 0
         self._bounds: tuple[float, float, float] | None = None
         """Store's time less monotonic time, lowest and highest, in seconds; and when, by the monotonic clock, that was so."""
 
@@ -59,6 +60,14 @@ class StoreClock:
         when = time.monotonic() if at is None else at
         low, high = _widened(bounds, when)
         return int((low + when) * SECOND), int((high + when) * SECOND)
+
+    def stamp(self) -> int:
+        """The time to write: the latest that it may be, and not before the last one, by which the bounds may have narrowed."""
+        high = self.bounds()[1]
+        with self._lock:
+            if not high < self._stamped < high + SECOND:
+                self._stamped = high
+            return self._stamped
 
     def is_off(self, stamp: int, sent: float, *, landed: bool = False) -> bool:
         """Whether a stamp made for a request `sent` then turns out, by what was heard since, to be off by more than `MARGIN`.

@@ -263,6 +263,14 @@ def test_a_lease_of_zero_has_lapsed_for_everybody(backend: DynamoDBBackend, anot
         assert client.renew([grant]) == [grant]
 
 
+def test_a_retention_of_zero_has_ended_for_everybody(backend: DynamoDBBackend, another: Another) -> None:
+    """At once, as a lease of zero: the result is not there for anybody who asks."""
+    backend.commit(granted(backend.claim(request("key"))), result=RESULT, retain=0)
+    for client in (backend, another(), another()):
+        assert client.read(["key"]) == [None]
+    granted(another().claim(request("key")))
+
+
 def test_tokens_grow_across_forget(backend: DynamoDBBackend) -> None:
     """A key that was removed and claimed anew has a higher token, however fast that goes and whoever asks."""
     tokens = []
@@ -276,14 +284,14 @@ def test_tokens_grow_across_forget(backend: DynamoDBBackend) -> None:
 
 def test_retention_is_logical_and_ttl_comes_later(backend: DynamoDBBackend) -> None:
     """Past retention a record is absent at once, for every verb; DynamoDB's own deletion is due an hour later, never before."""
-    backend.commit(granted(backend.claim(request("gone"))), result=RESULT, retain=0)
+    backend.commit(granted(backend.claim(request("gone"))), result=RESULT, retain=SECOND // 5)
     backend.commit(granted(backend.claim(request("kept"))), result=RESULT, retain=MINUTE)
     backend.commit(granted(backend.claim(request("ever"))), result=RESULT)
     items = {key: _item(backend, key) for key in ("gone", "kept", "ever")}
     for key in ("gone", "kept"):
         assert int(items[key]["ttl"]["N"]) == int(items[key]["retain_until"]["N"]) // SECOND + HOUR
     assert "ttl" not in items["ever"]
-    time.sleep(1.2)  # the store's time is known to a second
+    time.sleep(1.4)  # the store's time is known to a second
     backend.time()
     assert [record is not None for record in backend.read(["gone", "kept", "ever"])] == [False, True, True]
     assert {record.key for record in backend.scan().items} == {"kept", "ever"}
@@ -315,6 +323,18 @@ def test_answers_narrow_the_bounds() -> None:
     low, high = clock.bounds(at=10.2)
     assert low >= 1_000_999_000
     assert high - low < 210_000
+
+
+def test_stamps_do_not_go_back() -> None:
+    """An answer that narrows the bounds makes no later stamp an earlier one; one that contradicts them does."""
+    clock = StoreClock()
+    now = time.monotonic()
+    clock.heard(date(1_000), sent=now - 0.5, received=now)
+    first = clock.stamp()
+    clock.heard(date(1_000), sent=time.monotonic(), received=time.monotonic())
+    assert clock.bounds()[1] < first <= clock.stamp()
+    clock.heard(date(10), sent=time.monotonic(), received=time.monotonic())
+    assert clock.stamp() < first
 
 
 def test_an_answer_that_contradicts_replaces() -> None:
