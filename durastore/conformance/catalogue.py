@@ -5,6 +5,21 @@ The contract's own stand in :mod:`durastore.contract`. The layers above single c
 MODEL-1   Any program of calls gets the same answers, and leaves the same contents, as on ``memory://``.
 RACE-1    Under several processes, the history of each key and run is linearizable.
 RACE-2    Under several processes, a key has one committed result, tokens grow with each grant, and no two claims live at once.
+
+Whichever request of a call is lost on the way, or its answer, or the connection with half of it; whether the store says
+"unavailable" or "too much"; or, where there is no network, the process that asked dies before it is answered:
+
+LOST-1    A claim is granted once, and whoever asked holds it: it is not locked out of its own key.
+LOST-2    A takeover takes over once, and each answer to it says what was taken over.
+LOST-3    A renewal that got lost is no lost claim.
+LOST-4    A commit is a success, once, with its progress.
+LOST-5    A fused commit lands once, and the next claim is its caller's, or free.
+LOST-6    A claim is given back once, and the answer says so.
+LOST-7    `load` and `save` answer what is stored; `incarnate` draws no number twice.
+LOST-8    What an effect wrote through `transact` stands once, with the mark.
+LOST-9    A record is resolved once, or is gone, and nothing else is.
+LOST-10   A sweep removes what is due, and nothing else.
+LOST-11   A whole run in which one request in six is disturbed has each effect once, and waits for no lease of its own.
 """
 
 from __future__ import annotations

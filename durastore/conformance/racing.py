@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from itertools import combinations
 from threading import Barrier
 from typing import Any
 
+from durastore.conformance.environment import inherited
 from durastore.conformance.harness import Harness
 from durastore.conformance.history import Event, by_object
 from durastore.conformance.linear import explain, furthest
@@ -55,8 +55,7 @@ def _with_threads(harness: Harness, jobs: Sequence[Job]) -> list[Event]:
 
 
 def _with_processes(url: str, jobs: Sequence[Job]) -> list[Event]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    runners = [_Runner(job, url, environment) for job in jobs]
+    runners = [_Runner(job, url) for job in jobs]
     try:
         for _ in range(jobs[0].rounds):
             for runner in runners:
@@ -72,13 +71,13 @@ def _with_processes(url: str, jobs: Sequence[Job]) -> list[Event]:
 class _Runner:
     """A racing process. Its URL goes by standard input, where no list of processes shows its password."""
 
-    def __init__(self, job: Job, url: str, environment: dict[str, str]) -> None:
+    def __init__(self, job: Job, url: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "durastore.conformance.racer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=inherited(),
         )
         self.say(command(job, url))
 

@@ -8,6 +8,7 @@ from durastore.conformance.claiming import ClaimClauses
 from durastore.conformance.ground import GroundClauses
 from durastore.conformance.holding import CommitClauses, RenewClauses
 from durastore.conformance.looking import ReadClauses, ScanClauses
+from durastore.conformance.losing import LostClauses
 from durastore.conformance.marks import clauses_of, reason_of
 from durastore.conformance.model import ModelClauses
 from durastore.conformance.placing import PlaceClauses
@@ -41,6 +42,7 @@ class Conformance(
     GroundClauses,
     ModelClauses,
     RaceClauses,
+    LostClauses,
 ):
     """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test.
 

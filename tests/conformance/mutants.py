@@ -29,6 +29,8 @@ SLOW = (
     "test_setup_1_setup_at_once",
 )
 """Run only for the mutants that they are there for."""
+LAYERS = {"MODEL", "RACE", "LOST"}
+"""Groups of clauses that stand above single calls."""
 Kind = TypeVar("Kind", bound="type[Mutant]")
 
 
@@ -92,9 +94,8 @@ class Verdict:
 
 def tests_for(clause: str) -> Iterable[str]:
     """All fast tests, and every test of the clause. The layers above clauses run for their own mutants alone."""
-    layers = {"MODEL", "RACE"}
     for test, clauses in required().items():
-        layered = bool(layers & set(map(group_of, clauses)))
+        layered = bool(LAYERS & set(map(group_of, clauses)))
         if clause in clauses or not (layered or test in SLOW):
             yield test
 

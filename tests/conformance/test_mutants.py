@@ -8,10 +8,10 @@ import pytest
 
 from durastore.conformance.catalogue import catalogue
 from durastore.conformance.suite import required
-from tests.conformance import mutants_claiming, mutants_holding, mutants_placing, mutants_storing
+from tests.conformance import mutants_claiming, mutants_holding, mutants_losing, mutants_placing, mutants_storing
 from tests.conformance.mutants import MUTANTS, Mutant, Verdict, caught, markdown, text
 
-__all__ = ["mutants_claiming", "mutants_holding", "mutants_placing", "mutants_storing"]
+__all__ = ["mutants_claiming", "mutants_holding", "mutants_losing", "mutants_placing", "mutants_storing"]
 
 REPORTS = Path(__file__).parents[2] / "reports"
 
