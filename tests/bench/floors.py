@@ -66,12 +66,10 @@ def _dynamodb(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
     import boto3
 
     options = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+    endpoint = options.get("endpoint_url")
+    dummy = {"aws_access_key_id": "test", "aws_secret_access_key": "test"} if endpoint else {}
     client: Any = boto3.client(
-        "dynamodb",
-        endpoint_url=options["endpoint_url"],
-        region_name=options.get("region", "us-east-1"),
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        "dynamodb", endpoint_url=endpoint, region_name=options.get("region", "us-east-1"), **dummy
     )
     table = f"durastore-floor-{time.time_ns()}"
     client.create_table(
@@ -80,6 +78,7 @@ def _dynamodb(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
         AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
+    client.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 1})
     numbers = itertools.count()
 
     def write() -> None:
@@ -90,7 +89,7 @@ def _dynamodb(url: str, prefix: str) -> tuple[Write, Write, Callable[[], None]]:
         )
 
     def read() -> None:
-        client.get_item(TableName=table, Key={"pk": {"S": "key-0"}}, ConsistentRead=True)
+        client.get_item(TableName=table, Key={"pk": {"S": f"{prefix}key-0"}}, ConsistentRead=True)
 
     def close() -> None:
         client.delete_table(TableName=table)
