@@ -82,16 +82,15 @@ def copy_store(src: str, dst: str, wait: str, *, verify: bool, dry_run: bool, re
                 journal.forget_run(name, force=True)
             tally, resumed = moving.copy(source, target, journal, name, wait=seconds, report=report)
         if (verify or resumed) and not tally.refused:
-            _verify(source, target, tally, resumed=resumed, as_json=as_json)
+            _verify(source, target, tally, report, resumed=resumed, as_json=as_json)
             return
     _finish(tally, report, as_json=as_json, resumed=resumed)
 
 
-def _verify(source: Store, target: Store, copied: Tally, *, resumed: bool, as_json: bool) -> None:
+def _verify(source: Store, target: Store, copied: Tally, report: _Reporter, *, resumed: bool, as_json: bool) -> None:
     from durastore import moving
 
-    report = _Reporter("compared")
-    tally, there = moving.verify(source, target, report=report)
+    tally, there = moving.verify(source, target, report=_Reporter("compared"))
     shown = replace(copied, conflicts=tally.conflicts, damaged=tally.damaged)
     verified = there == tally.digest and not tally.refused
     if not verified and not tally.refused:  # cannot be, unless something changed in between
