@@ -23,6 +23,8 @@ __all__ = ["Api", "Refused", "code_of"]
 
 _CONTENTION = 8.0
 """Seconds that a request is sent again while a transaction of somebody else's touches the same item."""
+_LOOK_AGAIN = 5.0
+"""Seconds after a look at the table that saw nothing."""
 _PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
 """Seconds, at most, before sending again; doubled each time."""
 _OUTLAST = 10_000_000
@@ -52,8 +54,8 @@ def code_of(error: Exception) -> str:
 class Api:
     """One client and what it heard. Thread-safe."""
 
-    def __init__(self, target: Target, look: Callable[[Api], None]) -> None:
-        """`look` is called once, before the first request, and makes one."""
+    def __init__(self, target: Target, look: Callable[[Api], bool]) -> None:
+        """`look` is called before the first request, makes one, and is called no more once it says that it has seen the table."""
         self.target = target
         self.table = target.table
         self.clock = StoreClock()
@@ -61,6 +63,8 @@ class Api:
         self._look = look
         self._looking = threading.RLock()
         self._looked = False
+        self._look_due = float("-inf")
+        """When to look again, by the monotonic clock."""
 
     def _timestamp(self) -> str | None:
         if not self.clock.known:
@@ -68,12 +72,16 @@ class Api:
         return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self.clock.bounds()[0] // 1_000_000))
 
     def ready(self) -> None:
-        """Look at the table, if that was not done yet. Raises what `look` does."""
-        if not self._looked:
-            with self._looking:
-                if not self._looked:
-                    self._look(self)
-                    self._looked = self.clock.known
+        """Look at the table, if it was not seen yet. Raises what `look` does."""
+        if self._is_seen():
+            return
+        with self._looking:
+            if not self._is_seen():
+                self._looked = self._look(self)
+                self._look_due = time.monotonic() + _LOOK_AGAIN
+
+    def _is_seen(self) -> bool:
+        return self._looked or time.monotonic() < self._look_due
 
     # Time
 

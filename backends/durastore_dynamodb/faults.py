@@ -24,7 +24,7 @@ from durastore.errors import ConfigError, DurastoreError, PayloadError, SchemaEr
 from durastore_dynamodb.api import code_of
 from durastore_dynamodb.target import Target
 
-__all__ = ["CREATE", "classify"]
+__all__ = ["CREATE", "DENIED", "classify"]
 
 CREATE = "run: durastore init, or apply terraform/dynamodb"
 _PASSING = frozenset(
@@ -62,7 +62,7 @@ _CREDENTIALS = frozenset(
         "UnrecognizedClientException",
     }
 )
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "NotAuthorized"})
+DENIED = frozenset({"AccessDenied", "AccessDeniedException", "NotAuthorized"})
 _OTHER_TABLE = ("does not match the schema", "does not have the specified index", "specified index does not exist")
 """What is said about a table with other keys or indexes. Of a transaction it may be about an item of the effect's own."""
 _SERVER_ERROR = 500
@@ -98,7 +98,7 @@ def _answered(error: ClientError, target: Target) -> DurastoreError | None:
         return StoreUnavailable(said)
     if code in _CREDENTIALS:
         return ConfigError(f"{said}; {_LOGIN}")
-    if code in _DENIED:
+    if code in DENIED:
         return ConfigError(f"{said}; allow the actions of durastore_dynamodb.ACTIONS on table {target.table!r}")
     if code == "ResourceNotFoundException":
         return SchemaError(f"table {target.table!r} or one of its indexes is missing ({said}); {CREATE}")

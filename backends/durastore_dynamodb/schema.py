@@ -21,20 +21,22 @@ _WAIT = 300.0
 _PAUSE = 0.5
 
 
-def look(api: Api) -> None:
+def look(api: Api) -> bool:
     """One request, the first of each client: it also tells the time. Raises `ConfigError` for a table in several regions.
 
-    A missing table, and a role that may not look, are left to the requests that follow.
+    False: look again later, since the table is missing or the answer was none (throttled). A role that may not look is not
+    asked again.
     """
     try:
         table = api.once("describe_table", TableName=api.table)["Table"]
-    except ClientError:
+    except ClientError as error:
         if not api.clock.known:
             raise
-        return
+        return code_of(error) in faults.DENIED
     replicas = _replicas(table)
     if replicas:
         raise ConfigError(_too_many(api, replicas))
+    return True
 
 
 def _replicas(table: Any) -> list[str]:

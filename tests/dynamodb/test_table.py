@@ -185,6 +185,24 @@ def test_replicas_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None
         durastore.open(url)
 
 
+def test_a_look_that_was_throttled_is_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control plane that has no time does not stop the work, and the replicas are found as soon as it has."""
+    backend = DynamoDBBackend(parse(urls.parse(url)))
+    tap = Wiretap().attach(backend.client)
+    tap.refuse("ThrottlingException", times=2)  # botocore asks twice
+    granted(backend.claim(request("key")))
+    assert tap.taken() == ["DescribeTable", "DescribeTable", "UpdateItem"], "no more looks for the moment"
+    backend._api._look_due = 0.0
+
+    def replicated(table: dict[str, Any]) -> None:
+        table["Replicas"] = [{"RegionName": "eu-west-1"}]
+
+    describing(monkeypatch, replicated)
+    with pytest.raises(ConfigError, match="the last writer wins"):
+        backend.claim(request("other"))
+    backend.close()
+
+
 def test_doctor_sees_replicas(backend: DynamoDBBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that were added after opening."""
 
