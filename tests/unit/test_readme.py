@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import shared
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
+ELSEWHERE = "firestore://PROJECT/DATABASE"
 COMMAND = Path(sys.executable).parent / "durastore"
 
 
@@ -30,11 +33,43 @@ def test_python_blocks(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_moving_to_another_store(tmp_path: Path) -> None:
+    """The commands as written, to a real Firestore emulator: what ran on SQLite is replayed there."""
+    program = "\n".join(blocks("python"))
+    url = f"{shared('firestore')}&namespace=readme-{os.urandom(6).hex()}"
+    lines = re.findall(rf"^\$ (durastore .*{ELSEWHERE}.*?)\s+#", README, re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["copy", "copy", "runs"]
+    _run_there(tmp_path, sys.executable, "-c", program)
+    shown = [_run_there(tmp_path, "bash", "-c", line.replace(ELSEWHERE, f"'{url}'")) for line in lines]
+    assert "would be new" in shown[0]
+    assert re.search(r"^verified +true$", shown[1], re.MULTILINE)
+    assert "invoices-2026-06" in shown[2]
+    there = program.replace('"sqlite:///agent.db"', repr(url)).replace(
+        '("executed", "skipped")', '("skipped", "skipped")'
+    )
+    assert there.count(url) == 1
+    _run_there(tmp_path, sys.executable, "-c", there)
+
+
+def _run_there(folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def commands() -> list[str]:
     """The durastore commands of the console blocks, without prompt and comment."""
     lines = [line for block in blocks("console") for line in block.splitlines()]
     found = [re.sub(r"\s+#.*$", "", line).removeprefix("$ ") for line in lines if line.startswith("$ durastore ")]
-    return [line for line in found if not line.startswith("durastore conformance")]
+    return [line for line in found if not line.startswith("durastore conformance") and ELSEWHERE not in line]
 
 
 def test_console_blocks(tmp_path: Path) -> None:
