@@ -20,7 +20,7 @@ from durastore.cli.exits import Exit, tell
 __all__ = ["emulators"]
 
 _NAME = click.Choice(list(ENTRIES))
-_DEFAULT = ("postgresql", "mysql", "firestore")
+_DEFAULT = ("postgresql", "mysql", "firestore", "dynamodb")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -38,7 +38,7 @@ def emulators() -> None:
 def up(names: tuple[str, ...], *, as_json: bool) -> None:
     """Start servers and leave them running; print their URLs as `export` lines.
 
-    Without NAMES: postgresql, mysql and firestore. Those that run already are kept. Exit code 1 when one can't be run here.
+    Without NAMES: postgresql, mysql, firestore and dynamodb. Those that run already are kept. Exit code 1 when one can't be run here.
     """
     registry, started, failed = _registry(), [], False
     for name in names or _DEFAULT:
