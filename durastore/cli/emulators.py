@@ -38,7 +38,8 @@ def emulators() -> None:
 def up(names: tuple[str, ...], *, as_json: bool) -> None:
     """Start servers and leave them running; print their URLs as `export` lines.
 
-    Without NAMES: postgresql, mysql, firestore and dynamodb. Those that run already are kept. Exit code 1 when one can't be run here.
+    Without NAMES: postgresql, mysql, firestore and dynamodb. Those that run already are kept. Exit code 1 when one can't be run
+    here.
     """
     registry, started, failed = _registry(), [], False
     for name in names or _DEFAULT:
