@@ -70,8 +70,8 @@ def copy_store(src: str, dst: str, wait: str, *, verify: bool, dry_run: bool, re
     from durastore import moving
 
     seconds, report = duration(wait), _Reporter("copied")
+    _check_different(src, dst)
     with _looked_at(src) as source, _target(dst, dry=dry_run) as target:
-        _check_different(src, dst)
         if dry_run:
             tally = moving.look(source, target, wait=seconds, report=report)
             _finish(tally, report, as_json=as_json, dry_run=True)

@@ -21,7 +21,7 @@ from durastore.store import Store
 from tests.conftest import shared
 from tests.crash.killing import Points, ended, forked
 from tests.moving.zoo import KEYRING, VALUES, Bytes, contents, filled, opened, record, steps
-from tests.unit.virtual import virtual
+from tests.unit.virtual import VirtualClock, virtual
 
 STORES = ("memory", "sqlite", "postgresql", "mysql", "firestore", "dynamodb")
 
@@ -357,6 +357,40 @@ class Mortal:
             return answer
 
         return verb
+
+
+class Losing(Mortal):
+    """A backend that does what it is asked, and whose n-th answer is lost."""
+
+    def classify(self, error: Exception) -> durastore.DurastoreError | None:
+        return durastore.StoreUnavailable(str(error)) if isinstance(error, ConnectionError) else None
+
+
+def test_lost_answers() -> None:
+    """Whichever answer of the destination is lost, the copy asks again, and counts everything once."""
+    with opened("memory://") as source:
+        source.checkpoint("run").run_once("large", lambda: os.urandom(200_000).hex(), progress=(1, "state"))
+        source.backend.place([record(f"key-{number}", nonce=f"n{number}") for number in range(3)])
+        expected, lost = contents(source), 0
+        while True:
+            points = iter(range(1, 1_000))
+
+            def point(points: Iterator[int] = points, deadly: int = 2 * (lost + 1)) -> None:
+                if next(points) == deadly:  # even: after the call
+                    raise ConnectionError("the answer was lost")
+
+            with opened("memory://") as there:
+                there.clock = VirtualClock()
+                there.clock.now = lambda: None  # type: ignore[method-assign]
+                there.backend = Losing(there.backend, point)  # type: ignore[assignment]
+                tally = copied(source, there)
+                assert (tally.placed + tally.same, tally.refused) == (len(expected), 0)
+                there.backend = there.backend._backend  # type: ignore[attr-defined]
+                assert contents(there) == expected
+            if next(points) <= 2 * (lost + 1):
+                break
+            lost += 1
+        assert lost >= 5
 
 
 def test_a_resumed_copy_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:

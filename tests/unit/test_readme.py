@@ -36,7 +36,8 @@ def test_python_blocks(tmp_path: Path) -> None:
 def test_moving_to_another_store(tmp_path: Path) -> None:
     """The commands as written, to a real Firestore emulator: what ran on SQLite is replayed there."""
     program = "\n".join(blocks("python"))
-    url = f"{shared('firestore')}&namespace=readme-{os.urandom(6).hex()}"
+    emulator = shared("firestore")
+    url = f"{emulator}{'&' if '?' in emulator else '?'}namespace=readme-{os.urandom(6).hex()}"
     lines = re.findall(rf"^\$ (durastore .*{ELSEWHERE}.*?)\s+#", README, re.MULTILINE)
     assert [line.split()[1] for line in lines] == ["copy", "copy", "runs"]
     _run_there(tmp_path, sys.executable, "-c", program)
