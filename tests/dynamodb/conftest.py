@@ -10,6 +10,7 @@ import pytest
 import durastore
 from durastore import urls
 from durastore_dynamodb import DynamoDBBackend, connect
+from durastore_dynamodb.clock import StoreClock
 
 from .wiretap import Wiretap
 
@@ -41,6 +42,12 @@ def backend(url: str) -> Iterator[DynamoDBBackend]:
 def tap(backend: DynamoDBBackend) -> Wiretap:
     """What `backend` and `store` send."""
     return Wiretap().attach(backend.client)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stamp grows old on its way, however slow this machine is: for tests that count requests."""
+    monkeypatch.setattr(StoreClock, "is_off", lambda *_, **__: False)
 
 
 @pytest.fixture

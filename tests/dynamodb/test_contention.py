@@ -21,6 +21,8 @@ from .wiretap import Wiretap
 CONFLICT, FAILED, NONE = {"Code": "TransactionConflict"}, "ConditionalCheckFailed", {"Code": "None"}
 CANCELLED = "TransactionCanceledException"
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def progress(step: int) -> StoredProgress:
     return StoredProgress("run", step, RESULT)

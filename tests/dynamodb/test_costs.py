@@ -22,6 +22,8 @@ ROUNDED = 0.0051
 """Dollars: a half cent, rounded up."""
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def written(sent: Sent) -> int:
     """Write units of a request whose items are below 1 KB: one for each item, two in a transaction, one for each index entry."""

@@ -21,6 +21,8 @@ from .wiretap import Wiretap
 DAY = 24 * 3600 * 1_000_000
 TABLE_ITEM_MAX = 400 * 1024
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def noise(size: int, seed: int = 7) -> str:
     """Text that does not compress."""

@@ -15,6 +15,8 @@ from .wiretap import Wiretap
 
 STATES = ("claimed", "in_doubt", "abandoned", "committed")
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture
 def filled(backend: DynamoDBBackend) -> DynamoDBBackend:

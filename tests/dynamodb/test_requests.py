@@ -16,6 +16,8 @@ from .wiretap import Wiretap
 GET, UPDATE, DELETE, TRANSACT = "GetItem", "UpdateItem", "DeleteItem", "TransactWriteItems"
 QUERY, READ_MANY, WRITE_MANY = "Query", "BatchGetItem", "BatchWriteItem"
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 def progress(step: int) -> StoredProgress:
     return StoredProgress("run", step, RESULT)

@@ -23,6 +23,8 @@ from durastore_dynamodb import DynamoDBBackend, connect
 from .requests import MINUTE, RESULT, granted, request
 from .wiretap import Wiretap
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture(scope="module")
 def table(dynamodb_moto_url: str) -> Iterator[str]:

@@ -36,6 +36,8 @@ class Wiretap:
     sent: list[Sent] = field(default_factory=list)
     shift: float = 0.0
     """Seconds by which the store's ``Date`` is ahead of this machine's clock. The store has no other clock."""
+    stands_at: float | None = None
+    """Seconds since the epoch at which the store's clock stands still, before `shift`; None: it goes."""
     endpoint: str = ""
     only: str = ""
     """Disturb requests of this operation alone."""
@@ -110,7 +112,7 @@ class Wiretap:
         return answer
 
     def _shifted(self, answer: Any) -> Any:
-        date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        date = parsedate_to_datetime(answer.headers["Date"]).timestamp() if self.stands_at is None else self.stands_at
         del answer.headers["Date"]
         answer.headers["Date"] = formatdate(date + self.shift, usegmt=True)
         return answer
