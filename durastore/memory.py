@@ -68,6 +68,7 @@ class MemoryBackend:
     scheme = "memory"
     limits = Limits(inline=64 * 1024, chunk=256 * 1024)
     creates_itself = True
+    shares_clock = True
 
     def __init__(self, space: _Space) -> None:
         self._space = space

@@ -48,6 +48,7 @@ class SQLiteBackend:
     scheme = "sqlite"
     limits = Limits(inline=64 * 1024, chunk=1024 * 1024)
     creates_itself = True
+    shares_clock = True
 
     def __init__(self, path: Path, namespace: str, busy_timeout: float = 5.0) -> None:
         self._namespace = namespace

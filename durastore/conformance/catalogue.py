@@ -20,6 +20,21 @@ LOST-8    What an effect wrote through `transact` stands once, with the mark.
 LOST-9    A record is resolved once, or is gone, and nothing else is.
 LOST-10   A sweep removes what is due, and nothing else.
 LOST-11   A whole run in which one request in six is disturbed has each effect once, and waits for no lease of its own.
+
+When the process is killed between any two calls of its store, or around any effect, and the run is resumed:
+
+CRASH-1   Under ``rerun``, every effect happens; twice only the one during which the process died. Result and progress are one.
+CRASH-2   Under ``halt``, no effect happens twice; a key in doubt runs for nobody until it is resolved.
+CRASH-3   Under a probe, every effect happens exactly once; the probe is asked about keys in doubt alone.
+CRASH-4   By ``transact``, every write of the application's happens exactly once, with its mark.
+
+When a process stands still past its lease in any phase, is replaced, and goes on:
+
+ZOMBIE-1  It changes neither result, nor progress, nor claim; it gets `ClaimLost`, and does no later step.
+ZOMBIE-2  The same with its wall clock and its monotonic clock set back to when it stood still (a restored snapshot).
+
+CLOCK-1   A client whose clock is an hour fast or slow, or jumps, takes over no live claim and holds no lapsed one, but for the
+          store's margin. Where all clients share their machine's clock (`shares_clock`), it is wrong for all of them.
 """
 
 from __future__ import annotations

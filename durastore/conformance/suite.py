@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from durastore.conformance.claiming import ClaimClauses
+from durastore.conformance.clocks import ClockClauses
+from durastore.conformance.crashing import CrashClauses
+from durastore.conformance.freezing import ZombieClauses
 from durastore.conformance.ground import GroundClauses
 from durastore.conformance.holding import CommitClauses, RenewClauses
 from durastore.conformance.looking import ReadClauses, ScanClauses
@@ -43,6 +46,9 @@ class Conformance(
     ModelClauses,
     RaceClauses,
     LostClauses,
+    CrashClauses,
+    ZombieClauses,
+    ClockClauses,
 ):
     """Every clause. A subclass has a fixture ``harness`` that yields a fresh `durastore.conformance.Harness` for each test.
 

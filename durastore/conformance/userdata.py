@@ -7,7 +7,7 @@ function without arguments that returns a `UserData`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Protocol
@@ -87,12 +87,23 @@ class _MemoryUserData:
         backend.user_data.clear()
 
 
-class _TableUserData:
+class _Names:
+    """What is to be cleared."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Clear what other processes wrote, too."""
+        self._names.update(names)
+
+
+class _TableUserData(_Names):
     """`tx` is a `sqlite3.Connection` or a SQLAlchemy `Connection`: a table with a row for each name."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
+        super().__init__()
         self._execute = execute
-        self._names: set[str] = set()
 
     def prepare(self, backend: Backend) -> None:
         create = f"CREATE TABLE IF NOT EXISTS {TABLE} (name VARCHAR(64) PRIMARY KEY, value VARCHAR(64))"
@@ -123,11 +134,8 @@ def _execute_sqlalchemy(tx: Any, statement: str, **values: str) -> Any:
     return tx.execute(text(statement), values)
 
 
-class _FirestoreUserData:
+class _FirestoreUserData(_Names):
     """`tx` is a write batch: a collection with a document for each name."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
 
     def prepare(self, backend: Backend) -> None:
         """A collection needs nothing."""
@@ -149,11 +157,8 @@ class _FirestoreUserData:
         tx.delete(tx.client.collection(TABLE).document(name))
 
 
-class _DynamoDBUserData:
+class _DynamoDBUserData(_Names):
     """`tx` is a list of transact items: a table with an item for each name. `backend.client` is a low-level boto3 client."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
 
     def prepare(self, backend: Any) -> None:
         client = backend.client

@@ -8,10 +8,24 @@ import pytest
 
 from durastore.conformance.catalogue import catalogue
 from durastore.conformance.suite import required
-from tests.conformance import mutants_claiming, mutants_holding, mutants_losing, mutants_placing, mutants_storing
+from tests.conformance import (
+    mutants_claiming,
+    mutants_dying,
+    mutants_holding,
+    mutants_losing,
+    mutants_placing,
+    mutants_storing,
+)
 from tests.conformance.mutants import MUTANTS, Mutant, Verdict, caught, markdown, text
 
-__all__ = ["mutants_claiming", "mutants_holding", "mutants_losing", "mutants_placing", "mutants_storing"]
+__all__ = [
+    "mutants_claiming",
+    "mutants_dying",
+    "mutants_holding",
+    "mutants_losing",
+    "mutants_placing",
+    "mutants_storing",
+]
 
 REPORTS = Path(__file__).parents[2] / "reports"
 
@@ -22,6 +36,8 @@ def verdicts() -> list[Verdict]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("durastore.conformance.client.LISTED_SECONDS_MAX", 0.05)  # nothing is eventual in memory
         patch.setattr("durastore.conformance.patient.DEADLINE", 0.05)
+        patch.setattr("durastore.conformance.clocks.LATE_SECONDS_MAX", 1.0)
+        patch.setattr("durastore.conformance.disturbing.PATIENCE", 0.2)
         found = [caught(mutant) for mutant in MUTANTS]
     REPORTS.mkdir(exist_ok=True)
     (REPORTS / "mutants.md").write_text(f"# Backends broken on purpose\n\n{markdown(found)}", encoding="utf-8")

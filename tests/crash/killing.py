@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-VERBS = ("claim", "renew", "commit", "abandon", "load", "save", "read", "incarnate", "transact", "resolve")
-VERBS += ("put_chunks", "get_chunks", "setup")
+from durastore.conformance.points import Deadly, Outside, Points
+
+__all__ = ["Deadly", "Outside", "Points", "ended", "forked", "froze", "wait_for"]
+
 PATIENCE = 60.0
 """Seconds to wait for another process before the test is broken."""
-
-
-class Points:
-    """Dies by SIGKILL (or gets another signal) when the n-th point is passed; 0 for never."""
-
-    def __init__(self, deadly: int, signum: int = signal.SIGKILL) -> None:
-        self._deadly = deadly
-        self._signum = signum
-        self._passed = 0
-
-    def __call__(self, *_what: Any) -> None:
-        self._passed += 1
-        if self._passed == self._deadly:
-            os.kill(os.getpid(), self._signum)
-
-
-class Deadly:
-    """A backend with a point before and after every call."""
-
-    def __init__(self, backend: Any, point: Callable[[], None]) -> None:
-        self._backend = backend
-        self._point = point
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._backend, name)
-        if name not in VERBS:
-            return found
-
-        def verb(*args: Any, **kwargs: Any) -> Any:
-            self._point()
-            answer = found(*args, **kwargs)
-            self._point()
-            return answer
-
-        return verb
 
 
 def forked(work: Callable[[], Any]) -> int:
@@ -89,18 +53,3 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < ends, f"never happened: {what}"
         time.sleep(0.005)
-
-
-class Outside:
-    """The outside world: a file that counts what arrived, one line for each delivery, on disk before the sender goes on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def deliver(self, key: str) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(descriptor, f"{key}\n".encode())
-        os.close(descriptor)
-
-    def count(self) -> Counter[str]:
-        return Counter(self.path.read_text().splitlines() if self.path.exists() else [])

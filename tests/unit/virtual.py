@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import durastore
-from durastore.clock import Clock
-from durastore.keeper import Keeper
+from durastore.conformance.virtual import StillKeeper, VirtualClock
 from durastore.memory import MemoryBackend, _Space
+
+__all__ = ["VERBS", "Scripted", "StillKeeper", "VirtualClock", "virtual"]
 
 VERBS = (
     "claim",
@@ -24,26 +25,6 @@ VERBS = (
     "resolve",
     "delete",
 )
-
-
-class VirtualClock(Clock):
-    """A clock that only `sleep` moves. `during` is called at each sleep, to let others act meanwhile."""
-
-    def __init__(self) -> None:
-        self.elapsed = 0.0
-        self.slept: list[float] = []
-        self.during: Callable[[], None] = lambda: None
-
-    def now(self) -> int:
-        return 1_700_000_000_000_000 + round(self.elapsed * 1_000_000)
-
-    def monotonic(self) -> float:
-        return self.elapsed
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.elapsed += seconds
-        self.during()
 
 
 class Scripted(MemoryBackend):
@@ -71,20 +52,6 @@ class Scripted(MemoryBackend):
 
     def classify(self, error: Exception) -> durastore.DurastoreError | None:
         return durastore.StoreUnavailable(str(error)) if isinstance(error, ConnectionError) else None
-
-
-class StillKeeper(Keeper):
-    """A keeper without a thread: it renews when a test says so, not when the machine finds the time."""
-
-    def _start(self) -> None:
-        """Nobody runs."""
-
-    def tick(self) -> None:
-        """Renew what is due by now."""
-        with self._condition:
-            claims = self._take_due()
-        if claims:
-            self._renew_all(claims)
 
 
 def virtual(
