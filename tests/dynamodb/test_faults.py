@@ -24,6 +24,8 @@ from durastore.errors import ConfigError, DurastoreError, PayloadError, SchemaEr
 from durastore_dynamodb import faults
 from durastore_dynamodb.target import parse
 
+from .wiretap import Wiretap
+
 TARGET = parse(urls.parse("dynamodb://jobs?region=eu-central-1"))
 
 
@@ -114,3 +116,10 @@ def test_a_host_that_never_answers() -> None:
             store.deadlines = {"load": 0.1}
             with pytest.raises(StoreUnavailable, match=r"[Tt]imeout"):
                 store.checkpoint("run").load()
+
+
+def test_an_emulator_that_is_too_old(store: durastore.Store, tap: Wiretap) -> None:
+    """One that does not return the item with a failed condition cannot serve, and is told from a busy one."""
+    tap.refuse("ConditionalCheckFailedException")
+    with pytest.raises(ConfigError, match="ReturnValuesOnConditionCheckFailure"):
+        store.checkpoint("run").run_once("key", lambda: 1)
