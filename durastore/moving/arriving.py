@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from durastore import payload
 from durastore.contract import Payload, StoredProgress, StoredRecord
@@ -16,7 +17,11 @@ from durastore.store import Store, new_nonce
 
 __all__ = ["Arrivals", "Arriving"]
 
+A = TypeVar("A")
+B = TypeVar("B")
 Tell = Callable[[Refusal], None]
+_THREADS = 8
+"""Runs that are looked at or placed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class Arrivals:
     def take(self, things: Sequence[Arriving]) -> Tally:
         """Place what is absent, compare what is there. Again with the same things, all of them are `same`."""
         tally = Tally()
-        ready: list[tuple[MovedRecord, StoredRecord]] = []
+        records: list[tuple[MovedRecord, StoredRecord]] = []
+        runs: list[tuple[MovedRun, StoredProgress]] = []
         for arriving, known in zip(things, self._known([one.thing for one in things]), strict=True):
             thing = self._fetched(arriving, tally)
             if thing is None:
@@ -55,13 +61,27 @@ class Arrivals:
                 tally.placed += 1
             elif self._absent == "refuse":
                 self._refuse(thing, "the destination does not have it", tally)
-            elif isinstance(thing, MovedRun):
-                self._place_run(thing, tally)
             else:
-                laid = self._laid(thing, tally)
-                ready += [] if laid is None else [(replace(thing, body=None), laid)]
-        self._place(ready, tally)
+                self._lay(thing, records, runs, tally)
+        self._place(records, tally)
+        self._place_runs(runs, tally)
         return tally
+
+    def _lay(
+        self,
+        thing: Thing,
+        records: list[tuple[MovedRecord, StoredRecord]],
+        runs: list[tuple[MovedRun, StoredProgress]],
+        tally: Tally,
+    ) -> None:
+        """Make a thing ready to be placed: its chunks are written, and its payload leaves the memory."""
+        fits, stored = self._stored(thing, tally)
+        if not fits:
+            return
+        if isinstance(thing, MovedRun):
+            runs.append((replace(thing, body=None), replace(thing.run, state=stored)))
+        else:
+            records.append((replace(thing, body=None), replace(thing.record, result=stored)))
 
     def _refuse(self, thing: Thing, reason: str, tally: Tally) -> None:
         tally.conflicts += 1
@@ -82,15 +102,14 @@ class Arrivals:
         read = self.store.call("read", backend.read, keys) if keys else []
         found = {record.key: record for record in read if record is not None}
         now = self.store.time() if found else 0
-        known: list[Leaving | None] = []
-        for thing in things:
-            if isinstance(thing, MovedRecord):
-                record = found.get(thing.record.key)
-                known.append(None if record is None else _leaving(record, now))
-            else:
-                run = self.store.call("load", backend.load, thing.run.run_id)
-                known.append(None if run is None else _leaving_run(run))
-        return known
+        names = [thing.run.run_id for thing in things if isinstance(thing, MovedRun)]
+        runs = dict(zip(names, _each(lambda name: self.store.call("load", backend.load, name), names), strict=True))
+        return [
+            _leaving_run(runs[thing.run.run_id])
+            if isinstance(thing, MovedRun)
+            else _leaving(found.get(thing.record.key), now)
+            for thing in things
+        ]
 
     def _fetched(self, arriving: Arriving, tally: Tally) -> Thing | None:
         """The thing with its payload; None when that is damaged."""
@@ -136,10 +155,6 @@ class Arrivals:
             self.store.call("put_chunks", self.store.backend.put_chunks, stored.blob, chunks)
         return True, stored
 
-    def _laid(self, thing: MovedRecord, tally: Tally) -> StoredRecord | None:
-        fits, stored = self._stored(thing, tally)
-        return replace(thing.record, result=stored) if fits else None
-
     def _place(self, ready: Sequence[tuple[MovedRecord, StoredRecord]], tally: Tally) -> None:
         """Place records. Somebody else's that came in between stays, and is a conflict."""
         if not ready:
@@ -151,23 +166,30 @@ class Arrivals:
             else:
                 self._refuse(thing, _difference(thing, MovedRecord(replace(there, result=None), None)), tally)
 
-    def _place_run(self, thing: MovedRun, tally: Tally) -> None:
-        fits, stored = self._stored(thing, tally)
-        if not fits:
-            return
-        there = self.store.call("place_run", self.store.backend.place_run, replace(thing.run, state=stored))
-        if there == replace(thing.run, state=stored):
-            tally.placed += 1
-        else:
-            self._compare(thing, _leaving_run(there), tally)
+    def _place_runs(self, ready: Sequence[tuple[MovedRun, StoredProgress]], tally: Tally) -> None:
+        backend = self.store.backend
+        stands = _each(lambda run: self.store.call("place_run", backend.place_run, run), [run for _, run in ready])
+        for (thing, run), there in zip(ready, stands, strict=True):
+            if there == run:
+                tally.placed += 1
+            else:
+                self._refuse(thing, _difference(thing, MovedRun(replace(there, state=None), None)), tally)
 
 
-def _leaving(record: StoredRecord, now: int) -> Leaving:
-    return Leaving(MovedRecord(as_moved(record, now), None), record.result)
+def _each(call: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """Call for each item, a few at once: a run is one request each, and most stores are far away."""
+    if len(items) <= 1:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+        return list(pool.map(call, items))
 
 
-def _leaving_run(run: StoredProgress) -> Leaving:
-    return Leaving(MovedRun(replace(run, state=None), None), run.state)
+def _leaving(record: StoredRecord | None, now: int) -> Leaving | None:
+    return None if record is None else Leaving(MovedRecord(as_moved(record, now), None), record.result)
+
+
+def _leaving_run(run: StoredProgress | None) -> Leaving | None:
+    return None if run is None else Leaving(MovedRun(replace(run, state=None), None), run.state)
 
 
 def _difference(thing: Thing, there: Thing) -> str:
