@@ -12,6 +12,7 @@ from durastore import urls
 from durastore_dynamodb import DynamoDBBackend, connect
 from durastore_dynamodb.clock import StoreClock
 
+from .requests import TABLE, on_table
 from .wiretap import Wiretap
 
 Another = Callable[[], DynamoDBBackend]
@@ -20,9 +21,10 @@ Another = Callable[[], DynamoDBBackend]
 @pytest.fixture(scope="session")
 def table_url(dynamodb_url: str) -> str:
     """A table that is set up."""
-    with durastore.open(dynamodb_url) as store:
+    url = on_table(dynamodb_url, TABLE)
+    with durastore.open(url) as store:
         store.setup()
-    return dynamodb_url
+    return url
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from durastore.errors import ClaimLost, StoreUnavailable
 from durastore_dynamodb import DynamoDBBackend
 
 from .conftest import Another
-from .requests import RESULT, granted, request
+from .requests import RESULT, TABLE, granted, request
 from .wiretap import Wiretap
 
 CONFLICT, FAILED, NONE = {"Code": "TransactionConflict"}, "ConditionalCheckFailed", {"Code": "None"}
@@ -66,7 +66,7 @@ def test_conflict_and_failed_condition_at_once(backend: DynamoDBBackend, tap: Wi
     """A lost claim is a lost claim, whatever the other item's reason; the record in the reason says whose it is."""
     grant = granted(backend.claim(request("key", lease=0)))
     rival = granted(another().claim(request("key")))
-    item = backend.client.get_item(TableName="durastore", Key=backend._names.record("key"))["Item"]
+    item = backend.client.get_item(TableName=TABLE, Key=backend._names.record("key"))["Item"]
     tap.refuse(CANCELLED, CancellationReasons=[{"Code": FAILED, "Item": item}, CONFLICT])
     with pytest.raises(ClaimLost, match="under 'test'"):
         backend.commit(grant, result=RESULT, progress=progress(1))
@@ -78,7 +78,7 @@ def test_a_condition_of_the_effects_own(store: durastore.Store, backend: DynamoD
     """What the effect itself demanded and did not get is raised as boto3 raises it; nothing was written, the claim stands."""
     grant = granted(backend.claim(request("key")))
     check = {
-        "TableName": "durastore",
+        "TableName": TABLE,
         "Key": {"pk": {"S": "user/none"}, "sk": {"S": "-"}},
         "ConditionExpression": "attribute_exists(pk)",
     }
@@ -199,7 +199,7 @@ def test_items_of_a_batch_left_unprocessed(backend: DynamoDBBackend, tap: Wireta
     leave = [3]
 
     def partly(params: dict[str, Any], **_: Any) -> None:
-        table = params["RequestItems"]["durastore"]
+        table = params["RequestItems"][TABLE]
         whole = table if isinstance(table, list) else table["Keys"]
         if leave[0]:
             leave[0] -= 1
@@ -210,9 +210,7 @@ def test_items_of_a_batch_left_unprocessed(backend: DynamoDBBackend, tap: Wireta
         if left:
             rest = left.pop()
             write = model.name == "BatchWriteItem"
-            parsed["UnprocessedItems" if write else "UnprocessedKeys"] = {
-                "durastore": rest if write else {"Keys": rest}
-            }
+            parsed["UnprocessedItems" if write else "UnprocessedKeys"] = {TABLE: rest if write else {"Keys": rest}}
 
     left: list[Any] = []
     for name in ("BatchWriteItem", "BatchGetItem"):

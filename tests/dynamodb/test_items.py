@@ -15,7 +15,7 @@ from durastore_dynamodb import DynamoDBBackend
 from durastore_dynamodb.chunks import CHUNK
 from durastore_dynamodb.items import number
 
-from .requests import MINUTE, RESULT, granted, request
+from .requests import MINUTE, RESULT, TABLE, granted, request
 from .wiretap import Wiretap
 
 DAY = 24 * 3600 * 1_000_000
@@ -130,7 +130,7 @@ def test_a_missing_chunk(store: durastore.Store, backend: DynamoDBBackend) -> No
     assert record is not None
     assert record.result is not None
     assert record.result.blob is not None
-    backend.client.delete_item(TableName="durastore", Key=backend._names.chunk(record.result.blob, 0))
+    backend.client.delete_item(TableName=TABLE, Key=backend._names.chunk(record.result.blob, 0))
     with pytest.raises(PayloadError):
         ckpt.run_once("key", lambda: "never")
 
@@ -140,17 +140,17 @@ def test_too_large_a_transaction(store: durastore.Store, backend: DynamoDBBacken
     grant = granted(backend.claim(request("key")))
 
     def many(tx: list[Any]) -> Payload:
-        tx.extend({"Put": {"TableName": "durastore", "Item": _item(f"many-{n}", b"")}} for n in range(100))
+        tx.extend({"Put": {"TableName": TABLE, "Item": _item(f"many-{n}", b"")}} for n in range(100))
         return RESULT
 
     def large(tx: list[Any]) -> Payload:
-        tx.append({"Put": {"TableName": "durastore", "Item": _item("large", b"x" * (TABLE_ITEM_MAX + 1))}})
+        tx.append({"Put": {"TableName": TABLE, "Item": _item("large", b"x" * (TABLE_ITEM_MAX + 1))}})
         return RESULT
 
     for effect in (many, large):
         with pytest.raises(PayloadError):
             store.call("transact", backend.transact, grant, effect)
-    assert not backend.client.get_item(TableName="durastore", Key=_key("many-0")).get("Item")
+    assert not backend.client.get_item(TableName=TABLE, Key=_key("many-0")).get("Item")
     backend.commit(grant, result=RESULT)
 
 

@@ -10,7 +10,7 @@ import durastore
 from durastore_dynamodb import DynamoDBBackend
 from durastore_dynamodb.layout import SHARDS
 
-from .requests import MINUTE, RESULT, granted, request
+from .requests import MINUTE, RESULT, TABLE, granted, request
 from .wiretap import Wiretap
 
 STATES = ("claimed", "in_doubt", "abandoned", "committed")
@@ -76,7 +76,7 @@ def test_a_run_is_one_query(filled: DynamoDBBackend, tap: Wiretap) -> None:
     query, read = tap.requests()
     assert query.body["IndexName"] == "by_run"
     assert "ConsistentRead" not in query.body
-    assert read.body["RequestItems"]["durastore"]["ConsistentRead"] is True
+    assert read.body["RequestItems"][TABLE]["ConsistentRead"] is True
 
 
 def test_what_is_open_is_not_looked_for_among_what_is_done(filled: DynamoDBBackend, tap: Wiretap) -> None:
@@ -87,7 +87,7 @@ def test_what_is_open_is_not_looked_for_among_what_is_done(filled: DynamoDBBacke
     queries = [one for one in sent if one.operation == "Query"]
     assert {one.body["IndexName"] for one in queries} == {"by_todo"}
     assert len(queries) == len(SHARDS)
-    read = sum(len(one.body["RequestItems"]["durastore"]["Keys"]) for one in sent if one.operation == "BatchGetItem")
+    read = sum(len(one.body["RequestItems"][TABLE]["Keys"]) for one in sent if one.operation == "BatchGetItem")
     assert read == 45
 
 

@@ -11,7 +11,7 @@ import durastore
 from durastore.contract import Granted, Payload, StoredProgress
 from durastore_dynamodb import DynamoDBBackend
 
-from .requests import MINUTE, RESULT, granted, request
+from .requests import MINUTE, RESULT, TABLE, granted, request
 from .wiretap import LOST, Wiretap
 
 Disturb = Callable[[], None]
@@ -160,7 +160,7 @@ def test_transact(store: durastore.Store, backend: DynamoDBBackend, tap: Wiretap
     """What the effect wrote is there once, with the mark; an effect that had landed is not called again."""
     place = {"pk": {"S": f"user/{request('x').nonce}"}, "sk": {"S": "-"}}
     count = {
-        "TableName": "durastore",
+        "TableName": TABLE,
         "Key": place,
         "UpdateExpression": "ADD written :one",
         "ExpressionAttributeValues": {":one": {"N": "1"}},
@@ -178,7 +178,7 @@ def test_transact(store: durastore.Store, backend: DynamoDBBackend, tap: Wiretap
     progress = StoredProgress("run", 1, RESULT)
     assert store.call("transact", backend.transact, grant, effect, progress=progress) == RESULT
     assert tap.pending <= 1, "the second call sees that it had landed, and sends nothing more"
-    item = backend.client.get_item(TableName="durastore", Key=place, ConsistentRead=True)["Item"]
+    item = backend.client.get_item(TableName=TABLE, Key=place, ConsistentRead=True)["Item"]
     assert item["written"] == {"N": "1"}
     assert len(calls) <= 2
 
@@ -254,7 +254,7 @@ def test_sweep(store: durastore.Store, backend: DynamoDBBackend, tap: Wiretap, d
     assert tap.idle
     assert removed.records <= 3
     found = backend.client.query(
-        TableName="durastore",
+        TableName=TABLE,
         IndexName="by_run",
         KeyConditionExpression="#run = :run",
         ExpressionAttributeNames={"#run": "run"},

@@ -10,7 +10,7 @@ from durastore.contract import Committed, Held, StoredProgress
 from durastore_dynamodb import ACTIONS, READ_ACTIONS, DynamoDBBackend, connect
 
 from .conftest import Another
-from .requests import RESULT, granted, request
+from .requests import RESULT, TABLE, granted, request
 from .wiretap import Wiretap
 
 GET, UPDATE, DELETE, TRANSACT = "GetItem", "UpdateItem", "DeleteItem", "TransactWriteItems"
@@ -151,7 +151,7 @@ def test_reads_that_decide_are_consistent(backend: DynamoDBBackend, tap: Wiretap
     backend.read(["a", "b"])
     backend.get_chunks("blob")
     for sent in tap.requests():
-        asked = sent.body["RequestItems"]["durastore"] if sent.operation == READ_MANY else sent.body
+        asked = sent.body["RequestItems"][TABLE] if sent.operation == READ_MANY else sent.body
         assert asked["ConsistentRead"] is True, sent
 
 
@@ -164,7 +164,7 @@ def test_transact(backend: DynamoDBBackend, tap: Wiretap) -> None:
 
 
 def _put(name: str) -> dict[str, object]:
-    return {"Put": {"TableName": "durastore", "Item": {"pk": {"S": f"user/{name}"}, "sk": {"S": "-"}}}}
+    return {"Put": {"TableName": TABLE, "Item": {"pk": {"S": f"user/{name}"}, "sk": {"S": "-"}}}}
 
 
 def test_run_once(store: durastore.Store, tap: Wiretap) -> None:

@@ -20,7 +20,7 @@ from durastore.contract import Committed, Held, Payload, StoredProgress
 from durastore.errors import ClaimLost
 from durastore_dynamodb import DynamoDBBackend, connect
 
-from .requests import MINUTE, RESULT, granted, request
+from .requests import MINUTE, RESULT, granted, on_table, request
 from .wiretap import Wiretap
 
 pytestmark = pytest.mark.usefixtures("unhurried")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 @pytest.fixture(scope="module")
 def table(dynamodb_moto_url: str) -> Iterator[str]:
     """A table for this file alone, so that it stays small."""
-    url = dynamodb_moto_url.replace("dynamodb://durastore?", f"dynamodb://t-{uuid.uuid4().hex}?")
+    url = on_table(dynamodb_moto_url, f"t-{uuid.uuid4().hex}")
     backend = connect(urls.parse(url))
     backend.setup()
     yield url

@@ -16,7 +16,7 @@ from durastore_dynamodb import DynamoDBBackend, connect, table_definition
 from durastore_dynamodb.api import Api
 from durastore_dynamodb.target import parse
 
-from .requests import RESULT, granted, request
+from .requests import RESULT, granted, on_table, request
 from .wiretap import Wiretap
 
 DENIED = "AccessDeniedException"
@@ -26,7 +26,7 @@ DENIED = "AccessDeniedException"
 def fresh(dynamodb_url: str) -> Iterator[str]:
     """The URL of a table that is not there yet."""
     name = f"t-{uuid.uuid4().hex}"
-    yield dynamodb_url.replace("dynamodb://durastore?", f"dynamodb://{name}?")
+    yield on_table(dynamodb_url, name)
     backend = connect(urls.parse(dynamodb_url))
     client: Any = backend.client
     if name in client.list_tables()["TableNames"]:

@@ -21,7 +21,7 @@ from durastore_dynamodb.clock import MARGIN, StoreClock
 from durastore_dynamodb.target import parse
 
 from .conftest import Another
-from .requests import MINUTE, RESULT, granted, request
+from .requests import MINUTE, RESULT, TABLE, granted, request
 from .wiretap import Sent, Wiretap
 
 SECOND = 1_000_000
@@ -255,7 +255,7 @@ def test_a_record_without_a_lease_is_live(backend: DynamoDBBackend, tap: Wiretap
     """Not free: it is held until somebody resolves it, however late it is."""
     backend.claim(request("key"))
     backend.client.update_item(
-        TableName="durastore",
+        TableName=TABLE,
         Key=backend._names.record("key"),
         UpdateExpression="REMOVE lease, expires_at",
     )
@@ -317,7 +317,7 @@ def test_retention_is_logical_and_ttl_comes_later(backend: DynamoDBBackend, tap:
 
 def _item(backend: DynamoDBBackend, key: str) -> dict[str, Any]:
     found: dict[str, Any] = backend.client.get_item(
-        TableName="durastore", Key=backend._names.record(key), ConsistentRead=True
+        TableName=TABLE, Key=backend._names.record(key), ConsistentRead=True
     )["Item"]
     return found
 
