@@ -14,7 +14,7 @@ from durastore.store import Store
 
 __all__ = ["PAGE", "Departures", "Leaving"]
 
-PAGE = 200
+PAGE = 500
 """Things that are looked at together."""
 _POLL = 0.2
 """Seconds between two looks at claims that are waited for."""

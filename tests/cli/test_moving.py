@@ -128,7 +128,7 @@ def test_a_destination_out_of_reach(moved: Shell, monkeypatch: pytest.MonkeyPatc
 def test_killed_and_resumed(shell: Shell):
     """A copy that is killed with SIGKILL goes on where it was, at once, and compares everything at its end."""
     with shell.store() as store:
-        for number in range(600):
+        for number in range(1100):
             store.checkpoint("r").run_once(f"key-{number:04}", lambda: "x" * 200)
     slow = shell.file(
         "slow.py",
@@ -137,7 +137,7 @@ def test_killed_and_resumed(shell: Shell):
         "take = arriving.Arrivals.take\n"
         "def dying(self, things):\n"
         "    done = take(self, things)\n"
-        "    if things[0].thing.name == \"key 'key-0200'\": os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if things[0].thing.name == \"key 'key-0500'\": os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return done\n"
         "arriving.Arrivals.take = dying\n"
         "from durastore.cli import main\n"
@@ -148,10 +148,10 @@ def test_killed_and_resumed(shell: Shell):
         [sys.executable, slow, *args], cwd=shell.folder, env=shell.env, capture_output=True, timeout=30, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shell("claims", "--state", "all", "--url", "sqlite:///there.db").stdout.count("key-") == 400
+    assert shell("claims", "--state", "all", "--url", "sqlite:///there.db").stdout.count("key-") == 1000
     shown = json.loads(shell.run(*args).stdout)
-    assert (shown["resumed"], shown["verified"], shown["keys"]) == (True, True, 600)
-    assert (shown["placed"], shown["same"]) == (400, 200), "the page that was under way was placed, and is the same now"
+    assert (shown["resumed"], shown["verified"], shown["keys"]) == (True, True, 1100)
+    assert (shown["placed"], shown["same"]) == (600, 500), "the page that was under way was placed, and is the same now"
 
 
 def test_restart(moved: Shell):
