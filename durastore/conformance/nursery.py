@@ -35,6 +35,8 @@ class Nursery:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited()
         )
         self._alive: set[int] = set()
+        self.still: set[int] = set()
+        """Children that stopped, as far as `is_over` has seen."""
         self._say("load " + " ".join(_drivers()))
 
     def start(self, work: Callable[[], Any]) -> int:
@@ -51,8 +53,19 @@ class Nursery:
         self._alive.discard(child)
         return int(answer)
 
+    def is_over(self, child: int) -> int | None:
+        """How it ended, as `wait` says it; None while it has not."""
+        answer = self._say(f"poll {child}")
+        if answer == "stopped":
+            self.still.add(child)
+        if answer in ("runs", "stopped"):
+            return None
+        self._alive.discard(child)
+        return int(answer)
+
     def go_on(self, child: int) -> None:
         """Let a child that stands still go on."""
+        self.still.discard(child)
         os.kill(child, signal.SIGCONT)
 
     def _say(self, line: str) -> str:
@@ -103,12 +116,18 @@ def _start(work: str) -> int:
         os._exit(code)
 
 
-def _wait(child: str) -> str:
-    _, status = os.waitpid(int(child), os.WUNTRACED)
+def _wait(child: str, flags: int = 0) -> str:
+    found, status = os.waitpid(int(child), os.WUNTRACED | flags)
+    if not found:
+        return "runs"
     return "stopped" if os.WIFSTOPPED(status) else str(os.waitstatus_to_exitcode(status))
 
 
-_COMMANDS: dict[str, Callable[[str], Any]] = {"load": _load, "start": _start, "wait": _wait}
+def _poll(child: str) -> str:
+    return _wait(child, os.WNOHANG)
+
+
+_COMMANDS: dict[str, Callable[[str], Any]] = {"load": _load, "start": _start, "wait": _wait, "poll": _poll}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pickle
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,10 +22,12 @@ from durastore.conformance.history import UNKNOWN, Event
 from durastore.contract import Backend, ClaimRequest, Grant, Granted, Payload, StoredProgress, StoredRecord
 from durastore.errors import ClaimLost, StoreUnavailable
 
-__all__ = ["Job", "Racer", "main"]
+__all__ = ["NEVER", "Fused", "Job", "Racer", "main"]
 
 LEASES = (0, 5_000, 30_000, 200_000, 10_000_000)
 """Microseconds."""
+NEVER = 1 << 62
+"""When a call was answered that nobody heard of again."""
 _PAUSE_SECONDS_MAX = 0.003
 
 
@@ -42,6 +44,24 @@ class Job:
     """Whether records are resolved and forgotten, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What a commit does besides."""
+
+    saved: StoredProgress
+    then: ClaimRequest | None
+
+    def events(self, commit: Event, answer: Granted | None) -> Iterator[Event]:
+        """As events of their own over the same time."""
+        if commit.answer is False:
+            return
+        unknown = UNKNOWN if not commit.certain else None
+        yield replace(commit, name=f"run {self.saved.run_id}", verb="save", given=self.saved, answer=unknown)
+        if self.then is not None:
+            noted = unknown or plain(answer)
+            yield replace(commit, name=f"key {self.then.key}", verb="then", given=self.then, answer=noted)
+
+
 @dataclass(slots=True)
 class Racer:
     """A client that acts at random and notes what it did."""
@@ -49,6 +69,8 @@ class Racer:
     backend: Backend
     job: Job
     events: list[Event] = field(default_factory=list)
+    started: Callable[[Event, Fused | None], None] = lambda *_: None
+    """Told of each call before it is made, for whoever may not live to hear its answer."""
     _grants: list[Grant] = field(default_factory=list)
     _seen: list[StoredRecord] = field(default_factory=list)
     _random: random.Random = field(init=False)
@@ -60,17 +82,31 @@ class Racer:
         """One round on keys and a run of its own."""
         self._grants.clear()
         self._seen.clear()
+        for _ in range(self.job.calls):
+            self.act(number)
+            time.sleep(self._random.uniform(0, _PAUSE_SECONDS_MAX))
+
+    def act(self, number: int) -> None:
+        """One call in a round."""
         names = [f"round {number} key {letter}" for letter in "ab"]
         acts: list[Callable[[str, str], None]] = [self._claim, self._claim, self._claim, self._commit, self._commit]
         acts += [self._renew, self._abandon, self._read, self._run]
         acts += [self._settle] if self.job.settling else []
-        for _ in range(self.job.calls):
-            self._random.choice(acts)(self._random.choice(names), f"round {number} run")
-            time.sleep(self._random.uniform(0, _PAUSE_SECONDS_MAX))
+        self._random.choice(acts)(self._random.choice(names), f"round {number} run")
 
-    def _note(self, name: str, verb: str, given: Any, call: Callable[[], Any], *, shown: Callable[[Any], Any]) -> Any:
+    def _note(
+        self,
+        name: str,
+        verb: str,
+        given: Any,
+        call: Callable[[], Any],
+        *,
+        shown: Callable[[Any], Any],
+        fused: Fused | None = None,
+    ) -> Any:
         """Call, and note the answer. A passing failure leaves the outcome unknown, and is answered by None."""
         invoked = time.monotonic_ns()
+        self.started(Event(self.job.process, name, verb, given, UNKNOWN, invoked, NEVER, certain=False), fused)
         certain = True
         try:
             answer = call()
@@ -108,7 +144,7 @@ class Racer:
         then = self._request(key, run) if key != grant.key and self._random.random() < 0.5 else None
         data = f"{self.job.process} {grant.nonce}".encode()
         saved = StoredProgress(run, self._random.randrange(9), Payload(data))
-        given = (plain(grant), data)
+        given, fused = (plain(grant), data), Fused(saved, then)
         first = len(self.events)
         answer = self._note(
             f"key {grant.key}",
@@ -116,18 +152,9 @@ class Racer:
             given,
             lambda: self.backend.commit(grant, result=Payload(data), progress=saved, then=then),
             shown=lambda _: True,
+            fused=fused,
         )
-        self._fused(self.events[first], saved, then, answer)
-
-    def _fused(self, commit: Event, saved: StoredProgress, then: ClaimRequest | None, answer: Granted | None) -> None:
-        """What a commit did besides, as events of their own over the same time."""
-        if commit.answer is False:
-            return
-        unknown = UNKNOWN if not commit.certain else None
-        self.events.append(replace(commit, name=f"run {saved.run_id}", verb="save", given=saved, answer=unknown))
-        if then is not None:
-            noted = unknown or plain(answer)
-            self.events.append(replace(commit, name=f"key {then.key}", verb="then", given=then, answer=noted))
+        self.events += fused.events(self.events[first], answer)
         if answer is not None:
             self._grants.append(answer.grant)
 

@@ -21,9 +21,9 @@ from durastore.conformance.marks import clause
 from durastore.conformance.patient import patient
 from durastore.conformance.racer import Job, Racer, command, plain
 from durastore.conformance.sequential import KeyState, RunState, key_step, run_step
-from durastore.contract import Granted
+from durastore.contract import Backend, Granted
 
-__all__ = ["RaceClauses", "double_grants", "unexplained"]
+__all__ = ["RaceClauses", "double_grants", "last_look", "unexplained"]
 
 PROCESSES, ROUNDS, CALLS = 4, 12, 24
 CLOCK_SLACK = 10_000_000
@@ -37,7 +37,7 @@ def race(harness: Harness, *, settling: bool) -> list[Event]:
     jobs = [Job(number, 1, ROUNDS, CALLS, settling) for number in range(PROCESSES)]
     url = harness.url
     events = _with_threads(harness, jobs) if url is None else _with_processes(url, jobs)
-    return [*events, *_last_look(harness, events)]
+    return [*events, *last_look(harness.open(), events)]
 
 
 def _with_threads(harness: Harness, jobs: Sequence[Job]) -> list[Event]:
@@ -104,9 +104,9 @@ class _Runner:
         self._process.communicate()
 
 
-def _last_look(harness: Harness, events: Sequence[Event]) -> list[Event]:
+def last_look(opened: Backend, events: Sequence[Event]) -> list[Event]:
     """What another client reads when all is over."""
-    backend = patient(harness.open())
+    backend = patient(opened)
     found = []
     for name in by_object(events):
         kind, _, key = name.partition(" ")

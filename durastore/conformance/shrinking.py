@@ -1,0 +1,42 @@
+"""A history that makes no sense, cut down to what a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from durastore.conformance.history import Event
+from durastore.conformance.linear import explain, furthest
+from durastore.conformance.racing import CLOCK_SLACK
+from durastore.conformance.sequential import KeyState, RunState, key_step, run_step
+from durastore.contract import Committed, Held
+
+__all__ = ["unexplained_briefly"]
+
+_MICROSECOND = 1_000
+
+
+def unexplained_briefly(history: Sequence[Event], clock_margin: int) -> str | None:
+    """None for a history of one object that is linearizable, else the shortest part that is not, without idle calls.
+
+    `clock_margin`: microseconds by which the store may be wrong about a lease's end.
+    """
+    margin = clock_margin * _MICROSECOND + CLOCK_SLACK
+    is_key = history[0].name.startswith("key ")
+    known = all(event.certain for event in history)
+    initial: Any = KeyState() if is_key else RunState()
+    step: Any = key_step(margin, tokens=known) if is_key else run_step
+    if furthest(history, initial, step) == len(history):
+        return None
+    left = list(history)
+    for event in history:
+        rest = [other for other in left if other is not event]
+        if _wrote_nothing(event) and furthest(rest, initial, step) < len(rest):
+            left = rest
+    return f"{history[0].name}: no order explains\n{explain(left, initial, step)}"
+
+
+def _wrote_nothing(event: Event) -> bool:
+    """Whether it can be left out without changing what the others saw."""
+    idle = event.verb in ("read", "load") or event.answer is False or isinstance(event.answer, (Held, Committed))
+    return event.certain and idle

@@ -1,0 +1,51 @@
+"""Half a minute of bad weather on each store; what was done and found goes to ``reports/``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durastore.conformance.soak import soak
+from durastore.errors import ConfigError
+from tests.conformance import broken
+from tests.conformance.test_stores import REPORTS, url_of
+
+SECONDS = float(os.environ.get("DURASTORE_SOAK_SECONDS", "30"))
+SECONDS_MAX = 120.0
+"""A soak that finds nothing in a broken store by then is broken itself."""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql", "mysql", "firestore", "dynamodb"])
+def test_soak(store: str, tmp_path: Path) -> None:
+    """Processes killed and frozen, requests and answers lost: each history makes sense, each effect is counted right."""
+    found = soak(url_of(store, tmp_path), seconds=SECONDS)
+    REPORTS.mkdir(exist_ok=True)
+    (REPORTS / f"soak-{store}.txt").write_text(found.to_text(), encoding="utf-8")
+    assert found.violations == [], found.to_text()
+    assert found.faults["kill"] > 0
+    assert found.faults["freeze"] > 0
+    assert found.effects > 0
+
+
+@pytest.mark.parametrize("wrap", [broken.Generous, broken.Unfenced, broken.Forgetful])
+def test_broken_store(wrap: Any, tmp_path: Path) -> None:
+    """A store that is broken is found out, shown by a short history or a count, with the command that tries again."""
+    found = soak(f"sqlite:///{tmp_path}/soak.db", seconds=SECONDS_MAX, wrap=wrap)
+    assert found.exit_code == 1
+    assert found.violations[-1].startswith("replay: durastore conformance ")
+    assert f"--seed {found.seed + found.rounds - 1}" in found.violations[-1]
+    assert any("no order explains" in line or "effects under" in line for line in found.violations), found.to_text()
+
+
+def test_unbroken_wrapper(tmp_path: Path) -> None:
+    """It is the fault that is found, not the wrapper."""
+    assert soak(f"sqlite:///{tmp_path}/soak.db", seconds=5, wrap=broken.Wrapper).violations == []
+
+
+def test_memory_is_refused() -> None:
+    """A store of one process can't be soaked, and that is said."""
+    with pytest.raises(ConfigError, match="other processes"):
+        soak("memory://", seconds=0)
