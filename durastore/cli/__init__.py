@@ -36,7 +36,9 @@ COMMANDS = {
     "forget": Lazy("repairing", "forget", "Remove a key or a run."),
     "sweep": Lazy("repairing", "sweep", "Remove what is past its retention."),
     "init": Lazy("repairing", "init", "Create or migrate what a store needs."),
-    "copy": Lazy("moving", "copy_store", "Copy runs, keys and results from one store to another, and resume after a crash."),
+    "copy": Lazy(
+        "moving", "copy_store", "Copy runs, keys and results from one store to another, and resume after a crash."
+    ),
     "export": Lazy("moving", "export_store", "Write a store's contents as JSON lines."),
     "import": Lazy("moving", "import_store", "Put what was exported into a store."),
     "doctor": Lazy("doctor", "doctor", "Check a store, and say what to do about each finding."),
