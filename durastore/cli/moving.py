@@ -93,6 +93,8 @@ def _verify(source: Store, target: Store, copied: Tally, report: _Reporter, *, r
     tally, there = moving.verify(source, target, report=_Reporter("compared"))
     shown = replace(copied, conflicts=tally.conflicts, damaged=tally.damaged)
     verified = there == tally.digest and not tally.refused
+    if tally.refused and resumed:
+        tell("this copy went on where an earlier one was killed; with --restart it begins anew")
     if not verified and not tally.refused:  # cannot be, unless something changed in between
         complain("the digests differ")
         shown = replace(shown, conflicts=1)

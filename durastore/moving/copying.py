@@ -10,12 +10,14 @@ from durastore.checkpoint import Checkpoint
 from durastore.moving.arriving import Arrivals, Arriving
 from durastore.moving.leaving import Departures, Leaving
 from durastore.moving.tally import Report, Tally
-from durastore.store import Store
+from durastore.store import Store, new_nonce
 
 __all__ = ["copy", "look", "verify"]
 
 _LEASE = 30.0
 """Seconds that a page's claim outlives a copy that was killed; the next copy does not wait for it, it supersedes."""
+_RETAIN = 30 * 86400.0
+"""Seconds that the results of pages are kept, if they are not removed at the copy's end."""
 
 
 def copy(source: Store, target: Store, journal: Store, name: str, *, wait: float, report: Report) -> tuple[Tally, bool]:
@@ -27,24 +29,30 @@ def copy(source: Store, target: Store, journal: Store, name: str, *, wait: float
     """
     departures = Departures(source, wait=wait)
     departures.await_quiet()
-    ckpt = journal.checkpoint(name, lease=_LEASE, supersede=True)
+    ckpt = journal.checkpoint(name, lease=_LEASE, retain=_RETAIN, supersede=True)
     step, state = ckpt.load()
     resumed = step > 0
-    tally = Tally.of_json(state["tally"]) if resumed else Tally()
+    state = state or _begun(ckpt)
+    tally = Tally.of_json(state["tally"])
     arrivals = Arrivals(target, lambda refusal: report(tally, refusal))
-    while (what := state.get("next", ["records", None])) is not None:
-        moved = _page(ckpt, name, step, what, departures, arrivals)
+    while state["next"] is not None:
+        moved = _page(ckpt, f"{name}:{state['id']}:{step}", state["next"], departures, arrivals)
         tally.add(Tally.of_json(moved["tally"]))
-        step, state = step + 1, {"next": moved["next"], "tally": tally.as_json()}
+        step, state = step + 1, {**state, "next": moved["next"], "tally": tally.as_json()}
         ckpt.save_progress(step, state)
         report(tally, None)
     journal.forget_run(name, force=True)
     return tally, resumed
 
 
-def _page(
-    ckpt: Checkpoint, name: str, step: int, what: list[Any], departures: Departures, arrivals: Arrivals
-) -> dict[str, Any]:
+def _begun(ckpt: Checkpoint) -> dict[str, Any]:
+    """The state of a new copy. Its pages have names of their own: what is left of an earlier copy is not taken for them."""
+    state = {"id": new_nonce(), "next": ["records", None], "tally": Tally().as_json()}
+    ckpt.save_progress(0, state)
+    return state
+
+
+def _page(ckpt: Checkpoint, key: str, what: list[Any], departures: Departures, arrivals: Arrivals) -> dict[str, Any]:
     """Copy one page, once. Placing it again would do no harm, so one that was interrupted is just done again."""
 
     def effect() -> dict[str, Any]:
@@ -54,7 +62,7 @@ def _page(
         following = [kind, cursor] if cursor is not None else ["runs", None] if kind == "records" else None
         return {"next": following, "tally": tally.as_json()}
 
-    return ckpt.run_once(f"{name}:{step}", effect).value
+    return ckpt.run_once(key, effect).value
 
 
 def _arriving(departures: Departures, things: Sequence[Leaving]) -> list[Arriving]:

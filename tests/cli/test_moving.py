@@ -14,6 +14,8 @@ import pytest
 
 import durastore
 from durastore.cli.exits import Exit
+from durastore.cli.moving import _name
+from durastore.moving import Tally
 
 from .conftest import Shell, eventually
 
@@ -155,9 +157,17 @@ def test_killed_and_resumed(shell: Shell):
 
 
 def test_restart(moved: Shell):
-    """--restart forgets how far an earlier copy was."""
+    """A copy that goes on although the destination was emptied finds out what is missing; --restart begins anew."""
+    moved.run("copy", moved.url, "sqlite:///there.db")
+    moved("forget", "k", "--url", "sqlite:///there.db")
+    with durastore.open("sqlite:///there.db?namespace=durastore-moving") as journal:
+        state = {"id": "earlier", "next": ["runs", None], "tally": Tally().as_json()}
+        journal.checkpoint(_name(moved.url, "sqlite:///there.db")).save_progress(1, state)
+    result = moved("copy", moved.url, "sqlite:///there.db", code=Exit.FAILED)
+    assert "key 'k': the destination does not have it" in result.stderr
+    assert "--restart" in result.stderr
     shown = json.loads(moved("copy", "--restart", "--json", moved.url, "sqlite:///there.db").stdout)
-    assert (shown["placed"], shown["resumed"]) == (4, False)
+    assert (shown["placed"], shown["same"], shown["resumed"]) == (1, 3, False)
 
 
 def test_interrupted(moved: Shell):

@@ -415,6 +415,21 @@ def test_a_resumed_copy_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> 
         assert backend.calls.count("scan") == 3, "a look for claims, and the two pages that were left"
 
 
+def test_pages_of_an_earlier_copy_are_not_believed() -> None:
+    """What an earlier copy left in the journal, as where an index was behind when it was forgotten, misleads no later one."""
+    with opened("memory://") as source, opened("memory://") as journal:
+        source.backend.place([record("key")])
+        forget, journal.forget_run = journal.forget_run, lambda *_, **__: 0  # type: ignore[method-assign, assignment]
+        with opened("memory://") as there:
+            moving.copy(source, there, journal, "copy", wait=0.0, report=Told())
+        journal.backend.delete_run("copy")
+        assert list(journal.records())
+        journal.forget_run = forget  # type: ignore[method-assign]
+        source.backend.place([record("another", nonce="n2")])
+        with opened("memory://") as there:
+            assert moving.copy(source, there, journal, "copy", wait=0.0, report=Told())[0].placed == 2
+
+
 def test_a_second_copy_takes_over() -> None:
     """Of two copies of the same name the later one goes on; the earlier one ends with `ClaimLost`. Nothing is copied twice."""
     source, backend, _ = virtual()
