@@ -309,8 +309,14 @@ class Store:
                 return
 
     def _renew(self, grants: Sequence[Grant]) -> Sequence[Grant | None]:
-        """One attempt: the keeper decides when to try again."""
-        return self.backend.renew(grants, now=self.clock.now())
+        """One attempt: the keeper decides when to try again. What the driver raises is said in one line, as by `call`."""
+        try:
+            return self.backend.renew(grants, now=self.clock.now())
+        except Exception as exc:
+            error = self.backend.classify(exc)
+            if error is None:
+                raise
+            raise error from exc
 
     def _forked(self) -> None:
         self.keeper.forked()

@@ -76,6 +76,7 @@ class Pool:
             pool_timeout=self._timeout,
             pool_recycle=RECYCLE,
             pool_use_lifo=True,
+            pool_reset_on_return=None,
             isolation_level="READ COMMITTED",
         )
 
@@ -110,9 +111,18 @@ class Pool:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A SQLAlchemy connection in a transaction at READ COMMITTED: committed at the end, rolled back on any exception."""
-        with self._multiple.begin() as connection:
-            yield connection
+        """A SQLAlchemy connection in a transaction at READ COMMITTED: committed at the end, rolled back on any exception.
+
+        After an error of the driver's the connection is not used again, so that the pool need not roll back what is returned.
+        """
+        with self._multiple.connect() as connection:
+            try:
+                with connection.begin():
+                    yield connection
+            except (sqlalchemy.exc.DBAPIError, self._multiple.dialect.loaded_dbapi.Error):
+                if not connection.invalidated:
+                    connection.invalidate()
+                raise
 
     def forked(self) -> None:
         """In a child: connections of one's own, and the parent's left alone."""

@@ -93,3 +93,25 @@ def test_lost_for_good(watched: durastore.Store, proxy: Proxy) -> None:
     proxy.lose_answers(10_000)
     with pytest.raises(StoreUnavailable, match="did not take a claim"):
         watched.checkpoint("run").run_once("key", lambda: 1)
+
+
+@pytest.mark.parametrize("fault", ["drop", "lose", "reset", "refuse", "throttle"])
+def test_transact_is_quiet(
+    watched: durastore.Store,
+    proxy: Proxy,
+    fault: Any,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Whichever request of a transaction is disturbed, it lands once, and no pool writes a traceback about it."""
+    watched.call("time", watched.backend.time)
+    for request_number in range(8):
+        proxy.inject(fault, after=request_number)
+        key = f"key-{request_number}"
+        assert (
+            watched.checkpoint("run").transact(key, lambda tx: tx.exec_driver_sql("SELECT 1") and "done").value
+            == "done"
+        )
+        proxy.calm()
+    assert [record.message for record in caplog.records] == []
+    assert capfd.readouterr().err == ""
