@@ -81,10 +81,11 @@ def test_there_and_back(zoo: Store, store: str, tmp_path: Path) -> None:
         assert (again.placed, again.same, again.digest) == (0, len(before), tally.digest)
 
 
-def test_along_a_chain(zoo: Store, tmp_path: Path) -> None:
-    """From store to store, as far as this machine has them, the digest stays the same."""
+def test_along_a_chain(zoo: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From store to store, page by page, everything stays the same, and the digest with it."""
+    monkeypatch.setattr(leaving, "PAGE", 20)
     source, digests = zoo, set()
-    for store in ("postgresql", "dynamodb", "firestore", "sqlite"):
+    for store in ("postgresql", "dynamodb", "mysql", "firestore", "sqlite"):
         target = opened(fresh(store, tmp_path))
         digests.add(copied(source, target).digest)
         assert contents(target) == contents(zoo)
@@ -92,9 +93,10 @@ def test_along_a_chain(zoo: Store, tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_values_are_read_where_they_arrived(zoo: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_runs_go_on_where_they_arrived(zoo: Store, store: str, tmp_path: Path) -> None:
     """A run resumes at the destination: results are replayed, other codecs' too, progress goes on, tokens grow."""
-    url = fresh("sqlite", tmp_path)
+    url = fresh(store, tmp_path)
     with opened(url) as there:
         copied(zoo, there)
         ckpt = there.checkpoint("values")
@@ -111,6 +113,13 @@ def test_values_are_read_where_they_arrived(zoo: Store, tmp_path: Path) -> None:
         assert (new.token, new.attempt) == (old.token + 1, old.attempt + 1)
         with pytest.raises(durastore.InDoubt):
             there.checkpoint("b").run_once("doubt", fail_if_called, in_doubt="halt")
+        assert there.resolve("doubt", retry=True).state == "abandoned"
+        assert there.checkpoint("b").run_once("doubt", lambda: "again").status == "executed"
+        assert there.checkpoint("d").run_once("lapsed", lambda: "taken over", fingerprint=None).status == "executed"
+        there.checkpoint("only progress").save_progress(4, {})
+        assert there.checkpoint("only progress").load() == (4, {})
+        before = next(run.incarnation for run in zoo.runs() if run.run_id == "only drawn")
+        assert there.checkpoint("only drawn", supersede=True).run.incarnation == before + 1
         with pytest.raises(durastore.PayloadError, match="lost"):
             ckpt.run_once("lost", fail_if_called)
         assert there.record("for a moment") is None
