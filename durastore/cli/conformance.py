@@ -50,7 +50,7 @@ def _soak(url: str, reports: tuple[str, ...], seconds: float, seed: int, *, setu
         if Path(name).suffix not in renderers:
             raise ConfigError(f"a soak's report ends in .txt or .json, not {name!r}")
     found = soak(url, seconds=seconds, seed=seed, setup=setup, progress=lambda line: click.echo(line, err=True))
+    click.echo(found.to_text(), nl=False)
     for name in reports:
         Path(name).write_text(getattr(found, renderers[Path(name).suffix])(), encoding="utf-8")
-    click.echo(found.to_text(), nl=False)
     sys.exit(found.exit_code)

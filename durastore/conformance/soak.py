@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,7 +67,7 @@ class Soak:
 
     def to_json(self) -> str:
         """For programs."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(vars(self), indent=2) + "\n"
 
     def to_text(self) -> str:
         """For people."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +52,25 @@ def test_memory_is_refused() -> None:
     """A store of one process can't be soaked, and that is said."""
     with pytest.raises(ConfigError, match="other processes"):
         soak("memory://", seconds=0)
+
+
+def test_command(tmp_path: Path) -> None:
+    """``durastore conformance URL --soak 0 --seed N``: one round, its figures on the screen and in files."""
+    command = [sys.executable, "-m", "durastore.cli", "conformance", f"sqlite:///{tmp_path}/soak.db"]
+    options = [
+        "--soak",
+        "0",
+        "--seed",
+        "7",
+        "--report",
+        str(tmp_path / "soak.json"),
+        "--report",
+        str(tmp_path / "soak.txt"),
+    ]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no violation in 1 rounds" in done.stdout
+    assert (tmp_path / "soak.txt").read_text() == done.stdout
+    found = json.loads((tmp_path / "soak.json").read_text())
+    assert (found["rounds"], found["seed"], found["violations"]) == (1, 7, [])
+    assert found["operations"] > 0
