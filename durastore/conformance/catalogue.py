@@ -15,7 +15,7 @@ LOST-3    A renewal that got lost is no lost claim.
 LOST-4    A commit is a success, once, with its progress.
 LOST-5    A fused commit lands once, and the next claim is its caller's, or free.
 LOST-6    A claim is given back once, and the answer says so.
-LOST-7    `load` and `save` answer what is stored; `incarnate` draws no number twice.
+LOST-7    `load`, `save` and `place` answer what is stored; `incarnate` draws no number twice.
 LOST-8    What an effect wrote through `transact` stands once, with the mark.
 LOST-9    A record is resolved once, or is gone, and nothing else is.
 LOST-10   A sweep removes what is due, and nothing else.

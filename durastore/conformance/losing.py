@@ -13,6 +13,7 @@ from durastore.conformance.client import nonce, payload, progress, request
 from durastore.conformance.disturbing import Case, disturbed
 from durastore.conformance.harness import Harness, UserData
 from durastore.conformance.marks import clause
+from durastore.conformance.placing import placeable
 from durastore.contract import Grant, Granted, Payload, StoredProgress, StoredRecord
 
 __all__ = ["LostClauses"]
@@ -175,6 +176,24 @@ class LostClauses:
             loaded: StoredProgress | None = case.store.call("load", case.store.backend.load, case.key)
             assert loaded is not None, case
             assert loaded.step == 2, case
+
+    @clause("LOST-7")
+    def test_lost_7_place(self, harness: Harness) -> None:
+        """Records that are placed stand as they were given, those beside a known key too, and the answer shows them."""
+        for case in cases(harness):
+            _granted(case, f"{case.key} known")
+            given = [placeable(f"{case.key} {name}") for name in ("known", "new")]
+            known, new = case.call("place", given)
+            assert (known.state, new) == ("claimed", given[1]), case
+            assert _record(case, new.key) == given[1], case
+
+    @clause("LOST-7")
+    def test_lost_7_place_run(self, harness: Harness) -> None:
+        """A run that is placed stands as it was given, and the answer shows it."""
+        for case in cases(harness):
+            run = StoredProgress(case.key, 2, payload("two"), 7, 8)
+            assert case.call("place_run", run) == run, case
+            assert case.store.call("load", case.store.backend.load, case.key) == run, case
 
     @clause("LOST-8")
     def test_lost_8_transact(self, harness: Harness) -> None:

@@ -11,13 +11,13 @@ from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.marks import clause
 from durastore.contract import Committed, Granted, Held, Payload, RecordState, StoredProgress, StoredRecord
 
-__all__ = ["PlaceClauses"]
+__all__ = ["PlaceClauses", "placeable"]
 
 LONG_AGO = BASE - 40 * DAY
 """Before the virtual present, as the times of a record are that comes from elsewhere."""
 
 
-def _record(key: str = "key", state: RecordState = "committed", result: Payload | None = None) -> StoredRecord:
+def placeable(key: str = "key", state: RecordState = "committed", result: Payload | None = None) -> StoredRecord:
     """A record with something in every field that its state has."""
     return StoredRecord(
         key=key,
@@ -47,9 +47,9 @@ class PlaceClauses:
     def test_place_1_as_it_is_given(self, harness: Harness) -> None:
         """Every field of every state comes back as it was given, from the answer, a read and a listing."""
         client, other = Client(harness), Client(harness)
-        given = [_record("done"), _record("back", "abandoned"), _record("doubt", "in_doubt")]
-        given += [replace(_record("kept"), retain_until=BASE + DAY + 1), replace(_record("bare"), fingerprint=None)]
-        given.append(replace(_record("plain", "abandoned"), error=None, lease=None, incarnation=0, taken_from=None))
+        given = [placeable("done"), placeable("back", "abandoned"), placeable("doubt", "in_doubt")]
+        given += [replace(placeable("kept"), retain_until=BASE + DAY + 1), replace(placeable("bare"), fingerprint=None)]
+        given.append(replace(placeable("plain", "abandoned"), error=None, lease=None, incarnation=0, taken_from=None))
         assert list(client.place(*given)) == given
         assert list(other.backend.read([record.key for record in given], now=BASE)) == given
         assert {record.key: record for record in other.listed()} == {record.key: record for record in given}
@@ -58,7 +58,7 @@ class PlaceClauses:
     def test_place_1_verbs_go_on(self, harness: Harness) -> None:
         """What was placed lives on by the rules: tokens and attempts go on from where they were."""
         client = Client(harness)
-        back, doubt, done = _record("back", "abandoned"), _record("doubt", "in_doubt"), _record("done")
+        back, doubt, done = placeable("back", "abandoned"), placeable("doubt", "in_doubt"), placeable("done")
         client.place(back, doubt, done)
         granted = client.granted("back")
         assert (granted.grant.token, granted.grant.attempt) == (back.token + 1, back.attempt + 1)
@@ -78,7 +78,7 @@ class PlaceClauses:
         """Retention ends when it was to end, to the microsecond, and a sweep removes the record with its chunks."""
         client, blob = Client(harness), nonce()
         client.backend.put_chunks(blob, [b"chunk"], now=BASE)
-        client.place(replace(_record(result=Payload(b"header", blob)), retain_until=BASE + SECOND))
+        client.place(replace(placeable(result=Payload(b"header", blob)), retain_until=BASE + SECOND))
         assert client.read(at=SECOND - 1) is not None
         assert client.sweep(at=SECOND - 1) == 0
         assert client.read(at=SECOND) is None
@@ -92,9 +92,9 @@ class PlaceClauses:
         client, blob = Client(harness), nonce()
         client.backend.put_chunks(blob, [b"chunk"], now=BASE)
         large = payload(bytes(client.backend.limits.inline))
-        given = [_record(f"key-{number:03}") for number in range(120)]
-        given += [_record(f"large-{number}", result=large) for number in range(10)]
-        given.append(_record("chunked", result=Payload(b"header", blob)))
+        given = [placeable(f"key-{number:03}") for number in range(120)]
+        given += [placeable(f"large-{number}", result=large) for number in range(10)]
+        given.append(placeable("chunked", result=Payload(b"header", blob)))
         assert list(client.place(*given)) == given
         assert client.place() == []
         client.sweep(at=2 * DAY)
@@ -110,13 +110,13 @@ class PlaceClauses:
         client.abandon(client.grant("back"))
         client.done("done", "mine")
         keys = ("live", "lapsed", "back", "done")
-        given = [replace(_record(key), token=BASE + 9 * DAY) for key in keys]
+        given = [replace(placeable(key), token=BASE + 9 * DAY) for key in keys]
         with client.unchanged(*keys):
             before = client.backend.read(keys, now=BASE)
             assert _stands(other.place(*given)) == _stands(before)
         assert isinstance(client.claim("live"), Held)
         client.commit(live, "still mine")
-        fresh = _record("fresh")
+        fresh = placeable("fresh")
         assert client.place(fresh, *given)[0] == fresh, "beside keys that are known"
         assert list(other.place(fresh)) == [fresh], "an answer that was lost"
 
@@ -127,7 +127,7 @@ class PlaceClauses:
         for key in ("higher", "lower"):
             client.done(key, retain=SECOND)
         token = client.record("higher").token
-        higher, lower = replace(_record("higher"), token=token + 1), replace(_record("lower"), token=token)
+        higher, lower = replace(placeable("higher"), token=token + 1), replace(placeable("lower"), token=token)
         assert _stands(client.place(higher, at=SECOND - 1)) == _stands([client.record("higher")])
         placed, stays = client.place(higher, lower, at=SECOND)
         assert placed == higher
@@ -142,7 +142,7 @@ class PlaceClauses:
         clients = [Client(harness) for _ in range(4)]
         for number in range(4):
             key = f"key-{number}"
-            given = [_record(key) for _ in clients[:3]]
+            given = [placeable(key) for _ in clients[:3]]
             placing = [partial(client.place, record) for client, record in zip(clients, given, strict=False)]
             *placed, answer = at_once(*placing, partial(clients[3].claim, key))
             stands = clients[0].record(key)
