@@ -63,6 +63,8 @@ dry_option = click.option("--dry-run", is_flag=True, help="Only look, and say wh
 def copy_store(src: str, dst: str, wait: str, *, verify: bool, dry_run: bool, restart: bool, as_json: bool) -> None:
     """Copy all runs, keys, results, tokens and retention from the store SRC into the store DST.
 
+    Both are URLs with their options. One namespace is copied at a time: that of SRC, into that of DST.
+
     Stop the workers first: claims that are alive are refused, or waited for. A claim that has lapsed arrives in doubt. What DST
     has already is never overwritten; where it is not the same, it is named, and the exit code is 1. After a crash, the same
     command goes on where it was, and compares everything at its end.
