@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from durastore.contract import ClaimRequest, Payload, StoredProgress, StoredRecord
+from durastore.soundness import sound
 
 __all__ = [
     "COLUMNS",
@@ -29,16 +30,23 @@ NO_REQUEST: dict[str, None] = dict.fromkeys(
 Row = Sequence[Any]
 
 
+@sound
 def record_of(row: Row) -> StoredRecord:
     """A record from a row of `COLUMNS`."""
-    result = None if row[12] is None else Payload(bytes(row[12]), row[13])
+    result = None if row[12] is None else Payload(_bytes(row[12]), row[13])
     return StoredRecord(*row[:12], result, *row[14:18])  # type: ignore[call-arg]  # mypy counts a slice as endless
 
 
+@sound
 def run_of(row: Row) -> StoredProgress:
     """A run from a row of its table."""
     run_id, step, data, blob, incarnation, updated_at = row
-    return StoredProgress(run_id, step, None if data is None else Payload(bytes(data), blob), incarnation, updated_at)
+    return StoredProgress(run_id, step, None if data is None else Payload(_bytes(data), blob), incarnation, updated_at)
+
+
+def _bytes(data: Any) -> bytes:
+    """Whatever a driver takes for bytes; a number is none, although `bytes` would make so many of it."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))
 
 
 def record_values(record: StoredRecord) -> dict[str, Any]:

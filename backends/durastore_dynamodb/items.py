@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from durastore.contract import Payload, RecordState, StoredProgress, StoredRecord
+from durastore.soundness import sound
 from durastore_dynamodb.layout import Key, Names, shard_of
 
 __all__ = ["Guard", "Item", "Update", "number", "record_item", "record_of", "retention", "run_of", "unchanged", "whole"]
@@ -88,6 +89,7 @@ def retention(key: str, until: int | None, names: Names, *, physical: bool) -> I
     return item | (_present({"ttl": until // 1_000_000 + _TTL_DELAY}) if physical else {})
 
 
+@sound
 def record_of(item: Item, names: Names) -> StoredRecord:
     """A record that was read."""
     result = Payload(_bytes(item["result"]), _text(item, "blob")) if "result" in item else None
@@ -112,6 +114,7 @@ def record_of(item: Item, names: Names) -> StoredRecord:
     )
 
 
+@sound
 def run_of(item: Item) -> StoredProgress:
     """A run that was read."""
     return StoredProgress(

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durastore.contract import Payload, StoredProgress, StoredRecord
+from durastore.soundness import sound
 from durastore_firestore import wire
 from durastore_firestore.rpc import ServerClock
 from durastore_firestore.wire import Fields, Message, Stamp
@@ -135,6 +136,7 @@ def expiry(retain: int | None, clock: ServerClock, now: int | None) -> dict[str,
     }
 
 
+@sound
 def record_of(document: Message) -> StoredRecord:
     """The record that a document holds."""
     version = wire.micros(document.update_time)
@@ -201,13 +203,14 @@ def run_fields(progress: StoredProgress, *, now: int | None, drawn: bool = False
 
 def run_of(document: Message) -> Run:
     """The run that a document holds."""
-    version = wire.micros(document.update_time)
+    return Run(_progress_of(document), wire.micros(document.update_time))
+
+
+@sound
+def _progress_of(document: Message) -> StoredProgress:
     fields = wire.values(document)
-    at = fields.get("at", version)
+    at = fields.get("at", wire.micros(document.update_time))
     incarnation = at if "drawn" in fields else fields.get("incarnation", 0)
-    return Run(
-        StoredProgress(
-            fields["run_id"], fields["step"], _payload(fields, "state"), incarnation, fields.get("saved", at)
-        ),
-        version,
+    return StoredProgress(
+        fields["run_id"], fields["step"], _payload(fields, "state"), incarnation, fields.get("saved", at)
     )

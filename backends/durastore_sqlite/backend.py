@@ -30,6 +30,7 @@ from durastore.contract import (
 )
 from durastore.errors import ConfigError, DurastoreError
 from durastore.keys import after_prefix
+from durastore.soundness import sound
 from durastore.sqlfiles import statements
 from durastore_sqlite import faults, schema
 from durastore_sqlite.connections import Connections
@@ -366,11 +367,13 @@ class SQLiteBackend:
         return None if row is None else _run_of(row)
 
 
+@sound
 def _record_of(row: tuple[Any, ...]) -> StoredRecord:
     result = None if row[12] is None else Payload(row[12], row[13])
     return StoredRecord(*row[:12], result, *row[14:])  # type: ignore[call-arg]  # mypy counts a slice as endless
 
 
+@sound
 def _run_of(row: tuple[Any, ...]) -> StoredProgress:
     run_id, step, data, blob, incarnation, updated_at = row
     return StoredProgress(run_id, step, None if data is None else Payload(data, blob), incarnation, updated_at)
