@@ -82,9 +82,7 @@ def _pairs(query: str) -> list[tuple[str, str]]:
     from urllib.parse import parse_qsl
 
     try:
-        if "@" in query:
-            raise ValueError
-        return parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        return parse_qsl("@" if "@" in query else query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise ConfigError(
             "bad options in the store URL: write them as ?name=value&name=value, a ? in a password as %3F, "

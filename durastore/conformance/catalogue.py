@@ -21,6 +21,9 @@ LOST-9    A record is resolved once, or is gone, and nothing else is.
 LOST-10   A sweep removes what is due, and nothing else.
 LOST-11   A whole run in which one request in six is disturbed has each effect once, and waits for no lease of its own.
 
+OUTAGE-1  A store that is out of reach for longer than a lease costs nothing but time: a holder whom nobody replaced commits, and
+          its run goes on by itself.
+
 When the process is killed between any two calls of its store, or around any effect, and the run is resumed:
 
 CRASH-1   Under ``rerun``, every effect happens; twice only the one during which the process died. Result and progress are one.

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,6 +82,10 @@ class Way(Protocol):
         """From now on requests are disturbed at random."""
         ...
 
+    def out_of_reach(self) -> AbstractContextManager[None]:
+        """No request arrives, and no connection is made."""
+        ...
+
 
 @contextmanager
 def disturbed(harness: Harness) -> Iterator[Way]:
@@ -127,6 +131,9 @@ class OnTheWire:
         drawn = random.Random(SEED)  # noqa: S311  a program, not a secret
         self.proxy.draw = lambda: drawn.choice(_WEATHER) if drawn.random() < RATE else None
 
+    def out_of_reach(self) -> AbstractContextManager[None]:
+        return self.proxy.out_of_reach()
+
 
 class _Inside:
     """Inside this process: the store has answered, or was not asked, and the caller hears of a broken connection."""
@@ -150,6 +157,14 @@ class _Inside:
     def bad_weather(self) -> None:
         drawn = random.Random(SEED)  # noqa: S311  a program, not a secret
         self._breaking.draw = lambda: drawn.choice(("drop", "lose")) if drawn.random() < RATE else ""
+
+    @contextmanager
+    def out_of_reach(self) -> Iterator[None]:
+        self._breaking.draw = lambda: "drop"
+        try:
+            yield
+        finally:
+            self._breaking.draw = lambda: ""
 
 
 class _Dying(_Inside):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from durastore.contract import Grant, Granted, Payload, StoredProgress, StoredRe
 __all__ = ["LostClauses"]
 
 STEPS = 12
+OUTAGE_LEASE = 0.3
+"""Seconds."""
 
 
 def cases(harness: Harness) -> Iterator[Case]:
@@ -265,3 +268,21 @@ class LostClauses:
             replay = [ckpt.run_once(f"{ckpt.run_id}:step:{step}", lambda: -1) for step in range(STEPS)]
             assert replay == [(step, "skipped") for step in range(STEPS)]
             assert ckpt.load()[0] == STEPS
+
+    @clause("OUTAGE-1")
+    def test_outage_1_longer_than_a_lease(self, harness: Harness) -> None:
+        """Out of reach for three leases while an effect runs: nobody replaced its holder, so it commits, and the run goes on."""
+        with disturbed(harness) as way:
+            began: list[int] = []
+            ckpt = way.store.checkpoint(nonce(), lease=OUTAGE_LEASE, wait=0)
+
+            def effect(item: int) -> int:
+                began.append(item)
+                if item == 1:
+                    with way.out_of_reach():
+                        time.sleep(3 * OUTAGE_LEASE)
+                return item
+
+            summary = run_agent(range(3), ckpt, effect, save_every=1)
+            assert (summary.executed, began, ckpt.load()[0]) == (3, [0, 1, 2], 3)
+            assert [way.store.record(f"{ckpt.run_id}:step:{step}").result for step in range(3)] == [0, 1, 2]  # type: ignore[union-attr]

@@ -29,7 +29,7 @@ SLOW = (
     "test_setup_1_setup_at_once",
 )
 """Run only for the mutants that they are there for."""
-LAYERS = {"MODEL", "RACE", "LOST", "CRASH", "ZOMBIE", "CLOCK"}
+LAYERS = {"MODEL", "RACE", "LOST", "OUTAGE", "CRASH", "ZOMBIE", "CLOCK"}
 """Groups of clauses that stand above single calls."""
 Kind = TypeVar("Kind", bound="type[Mutant]")
 

@@ -127,3 +127,14 @@ class StampedByClient(Client):
             stamped = int(time.time() * 1_000_000) + request.lease
             self.records[request.key] = replace(self.records[request.key], expires_at=stamped)
         return answer
+
+
+@breaks("OUTAGE-1")
+class LapsedIsLost(Mutant):
+    """a holder that could not renew in time has lost its claim, although nobody replaced it"""
+
+    def commit(self, grant: Grant, **rest: Any) -> Granted | None:
+        record = self.records.get(grant.key)
+        if record is not None and record.expires_at is not None and record.expires_at <= self.time():
+            raise ClaimLost("lapsed")
+        return super().commit(grant, **rest)
