@@ -46,6 +46,7 @@ class FolderBackend:
     scheme = "folder"
     limits = Limits(inline=64 * 1024, chunk=1024 * 1024)
     creates_itself = True
+    shares_clock = True
 
     def __init__(self, path: Path) -> None:
         self._folder = Folder(path)
