@@ -32,7 +32,12 @@ class Nursery:
     def __init__(self) -> None:
         command = [sys.executable, "-m", "durastore.conformance.nursery"]
         self._process = subprocess.Popen(  # noqa: S603  ourselves
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited()
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=inherited(),
+            start_new_session=True,  # Ctrl-C is for whoever runs the tests
         )
         self._alive: set[int] = set()
         self.still: set[int] = set()
@@ -104,6 +109,7 @@ def _load(names: str) -> str:
 def _start(work: str) -> int:
     child = os.fork()
     if child:
+        _children.add(child)
         return child
     code = 1
     try:
@@ -120,6 +126,8 @@ def _wait(child: str, flags: int = 0) -> str:
     found, status = os.waitpid(int(child), os.WUNTRACED | flags)
     if not found:
         return "runs"
+    if not os.WIFSTOPPED(status):
+        _children.discard(found)
     return "stopped" if os.WIFSTOPPED(status) else str(os.waitstatus_to_exitcode(status))
 
 
@@ -127,16 +135,19 @@ def _poll(child: str) -> str:
     return _wait(child, os.WNOHANG)
 
 
+_children: set[int] = set()
 _COMMANDS: dict[str, Callable[[str], Any]] = {"load": _load, "start": _start, "wait": _wait, "poll": _poll}
 
 
 def main() -> None:
-    """Do as told until nobody is there to tell."""
+    """Do as told until nobody is there to tell; then end what is left, frozen or not."""
     for line in sys.stdin:
         command, _, what = line.strip().partition(" ")
         answer = _COMMANDS[command](what)
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
+    for child in _children:
+        os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":
