@@ -74,8 +74,8 @@ class Way(Protocol):
         """The answer in the end, and whether the call was disturbed."""
         ...
 
-    def cases(self) -> Iterator[Case]:
-        """All cases, each with a key of its own."""
+    def cases(self, requests: int = REQUESTS_MAX) -> Iterator[Case]:
+        """All cases, each with a key of its own; an answer is lost to so many of a call's requests, one after another."""
         ...
 
     def bad_weather(self) -> None:
@@ -118,8 +118,8 @@ class OnTheWire:
         finally:
             self.proxy.calm()
 
-    def cases(self) -> Iterator[Case]:
-        for number in range(REQUESTS_MAX):
+    def cases(self, requests: int = REQUESTS_MAX) -> Iterator[Case]:
+        for number in range(requests):
             case = Case(self, "lose", number, nonce())
             yield case
             if not case.hit:
@@ -150,7 +150,7 @@ class _Inside:
         answer = self.store.call(verb, getattr(self.store.backend, verb), *args, **kwargs)
         return answer, not self._breaking.planned
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self, requests: int = REQUESTS_MAX) -> Iterator[Case]:  # noqa: ARG002  as on the wire
         for kind in self.kinds:
             yield Case(self, kind, 0, nonce())
 

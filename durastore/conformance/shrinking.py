@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from durastore.conformance.history import Event
@@ -25,7 +26,7 @@ def unexplained_briefly(history: Sequence[Event], clock_margin: int) -> str | No
     is_key = history[0].name.startswith("key ")
     known = all(event.certain for event in history)
     initial: Any = KeyState() if is_key else RunState()
-    step: Any = key_step(margin, tokens=known) if is_key else run_step
+    step: Any = key_step(margin, tokens=known) if is_key else partial(run_step, gaps=True)
     if furthest(history, initial, step) == len(history):
         return None
     left = list(history)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -213,3 +214,12 @@ def test_settling(verb: str) -> None:
     lost = story.note("commit", (grant.answer.grant, b"a"), False, 104, 105)
     assert fits(story.events)
     assert not fits([*story.events[:-1], replace(lost, answer=True)])
+
+
+def test_numbers_left_out() -> None:
+    """An incarnation that nobody heard of may leave a gap where answers get lost, and only there; none is drawn twice."""
+    drawn = [Event(0, "run r", "incarnate", "r", number, start, start + 1) for start, number in ((0, 7), (2, 9))]
+    assert furthest(drawn, RunState(), run_step) < len(drawn)
+    assert furthest(drawn, RunState(), partial(run_step, gaps=True)) == len(drawn)
+    twice = [drawn[0], replace(drawn[1], answer=7)]
+    assert furthest(twice, RunState(), partial(run_step, gaps=True)) < len(twice)
