@@ -4,6 +4,9 @@ locals {
   # An account's id has at most 30 characters and does not end with a hyphen.
   account_id = coalesce(var.service_account.account_id, replace(substr("durastore-${trim(var.name, "()")}", 0, 30), "/-+$/", ""))
 
+  # A role's id has at most 64 characters; the end of it tells readers and writers apart.
+  role_slug = substr(local.slug, 0, 47)
+
   # Exactly what the backend calls: no transaction (`datastore.databases.get`), no index, no import or export.
   permissions = {
     reader = ["datastore.entities.get", "datastore.entities.list"]
@@ -35,7 +38,7 @@ resource "google_service_account" "client" {
 resource "google_project_iam_custom_role" "this" {
   for_each    = local.permissions
   project     = var.project
-  role_id     = substr("durastore_${local.slug}_${each.key}", 0, 64)
+  role_id     = "durastore_${local.role_slug}_${each.key}"
   title       = "durastore ${var.name} ${each.key}"
   description = each.key == "reader" ? "Looks at runs and records" : "Claims, commits and sweeps"
   permissions = each.value

@@ -101,3 +101,19 @@ run "shortens_the_account_of_a_long_name" {
     error_message = "An account's id has at most 30 characters and ends with none but a letter or a digit."
   }
 }
+
+run "tells_the_roles_of_a_long_name_apart" {
+  variables {
+    name = "a23456789-123456789-123456789-123456789-123456789-123456789-123"
+  }
+
+  assert {
+    condition     = google_project_iam_custom_role.this["reader"].role_id == "durastore_a23456789_123456789_123456789_123456789_1234567_reader"
+    error_message = "A role's id has at most 64 characters, and does not lose the end that names it."
+  }
+
+  assert {
+    condition     = google_project_iam_custom_role.this["writer"].role_id == "durastore_a23456789_123456789_123456789_123456789_1234567_writer"
+    error_message = "A role's id has at most 64 characters, and does not lose the end that names it."
+  }
+}
