@@ -1,15 +1,25 @@
 locals {
-  throttling = var.alarms.enabled ? { reads = "ReadThrottleEvents", writes = "WriteThrottleEvents" } : {}
+  throttling = { reads = "ReadThrottleEvents", writes = "WriteThrottleEvents" }
+
+  # DynamoDB counts what an index throttles under the index, not under its table; and such an index throttles the table's writes.
+  throttled = var.alarms.enabled ? merge(
+    { for kind, metric in local.throttling : kind => { metric = metric, index = {} } },
+    merge([
+      for index in keys(local.indexes) : {
+        for kind, metric in local.throttling : "${kind} of ${index}" => { metric = metric, index = { GlobalSecondaryIndexName = index } }
+      }
+    ]...),
+  ) : {}
   operations = ["BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems", "UpdateItem"]
 }
 
 resource "aws_cloudwatch_metric_alarm" "throttled" {
-  for_each            = local.throttling
+  for_each            = local.throttled
   alarm_name          = "${var.name} throttled ${each.key}"
   alarm_description   = "DynamoDB throttles ${each.key} of durastore's table ${var.name}: clients retry with jitter, and wait."
   namespace           = "AWS/DynamoDB"
-  metric_name         = each.value
-  dimensions          = { TableName = aws_dynamodb_table.this.name }
+  metric_name         = each.value.metric
+  dimensions          = merge({ TableName = aws_dynamodb_table.this.name }, each.value.index)
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 5

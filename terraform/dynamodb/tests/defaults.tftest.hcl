@@ -32,8 +32,16 @@ run "safe_by_default" {
     error_message = "records have a time to live"
   }
   assert {
-    condition     = length(aws_cloudwatch_metric_alarm.throttled) == 2 && length(aws_cloudwatch_metric_alarm.errors) == 1
+    condition     = length(aws_cloudwatch_metric_alarm.throttled) == 6 && length(aws_cloudwatch_metric_alarm.errors) == 1
     error_message = "alarms for throttling and errors by default"
+  }
+  assert {
+    condition     = [for name in ["by_run", "by_todo"] : aws_cloudwatch_metric_alarm.throttled["writes of ${name}"].dimensions["GlobalSecondaryIndexName"]] == ["by_run", "by_todo"]
+    error_message = "each index has alarms of its own: DynamoDB does not count its throttling under the table"
+  }
+  assert {
+    condition     = alltrue([for kind in ["reads", "writes"] : join(",", keys(aws_cloudwatch_metric_alarm.throttled[kind].dimensions)) == "TableName"])
+    error_message = "and so has the table"
   }
   assert {
     condition     = length(aws_iam_policy.this) == 2 && length(aws_iam_role.client) == 0 && output.role_arn == null
