@@ -9,7 +9,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Union
 
 from durastore import keys, rules
 from durastore.acquiring import acquire, admit, request
@@ -17,6 +17,7 @@ from durastore.checkpoint import Checkpoint
 from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, InvalidKey
+from durastore.granularity import Granularity
 from durastore.holding import give_back
 from durastore.protocol import perform, run_once
 from durastore.steps import Inline, Steps, drive
@@ -40,6 +41,7 @@ UNBEGUN = "left before its effect began"
 """The error of a claim that was given back before anything happened."""
 END: Any = object()
 """What `Source.take` gives after the last item."""
+SaveEvery: TypeAlias = Union[int, Literal["auto"], Granularity]  # noqa: UP007  evaluated on 3.10
 OnStep: TypeAlias = Callable[[int, Outcome[Any]], Any]
 OnError: TypeAlias = Callable[[int, Exception], bool]
 
@@ -62,7 +64,7 @@ def run_agent(
     *,
     key: Callable[[I], str] | None = None,
     concurrency: int = 1,
-    save_every: int = 1,
+    save_every: SaveEvery = 1,
     on_step: OnStep | None = None,
     on_error: OnError | None = None,
 ) -> Summary:
@@ -72,7 +74,8 @@ def run_agent(
     between resumes raise `FingerprintMismatch` (an item that cannot be hashed stably carries none). Result, progress and, for a
     sequence, the claim of the next step land in one write. Progress is the number of finished steps from the start, saved every
     `save_every` steps (no oftener than the store sustains writes of one run) and at the end; ``{"processed": N}`` is its
-    state. Steps found done are read in batches.
+    state. ``"auto"`` chooses by what a save costs, what a step takes and how often workers fail (assumed: once an hour, else
+    pass a `Granularity`), and goes on choosing. Steps found done are read in batches.
 
     `inputs` may be a generator, which must yield the same items again on resume; it is consumed one item at a time. With
     `concurrency` > 1, that many threads run steps; `on_step(step, outcome)` is then called in the order in which they finish.
@@ -81,11 +84,20 @@ def run_agent(
 
     Raises: what a step raises (see `Checkpoint.run_once`); `ConfigError` for bad options.
     """
-    plan = Plan(ckpt, call_model, key, save_every, on_step, on_error)
+    plan = Plan(ckpt, call_model, key, every(save_every), on_step, on_error)
     plan.check(concurrency)
     if concurrency == 1:
         return drive(one_by_one(plan, Source(inputs)))
     return _side_by_side(plan, Source(inputs), concurrency)
+
+
+def every(chosen: SaveEvery) -> int | Granularity:
+    """What `save_every` stands for. Raises `ConfigError` for what it can't be."""
+    if chosen == "auto":
+        return Granularity()
+    if isinstance(chosen, Granularity) or (isinstance(chosen, int) and chosen >= 1):
+        return chosen
+    raise ConfigError(f"save_every is a number of steps, 1 or more, or 'auto', not {chosen!r}")
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class Plan(Generic[I]):
     ckpt: Checkpoint
     call_model: Callable[[I], Any]
     key: Callable[[I], str] | None
-    save_every: int
+    granularity: int | Granularity
     on_step: OnStep | None
     on_error: OnError | None = None
     counts: dict[Status, int] = field(
@@ -110,8 +122,13 @@ class Plan(Generic[I]):
 
     def check(self, concurrency: int) -> None:
         """Raise `ConfigError` for options that make no sense."""
-        if concurrency < 1 or self.save_every < 1:
-            raise ConfigError("concurrency and save_every are 1 or more")
+        if concurrency < 1:
+            raise ConfigError(f"concurrency is 1 or more, not {concurrency!r}")
+
+    @property
+    def save_every(self) -> int:
+        """Steps between two saves, by now."""
+        return self.granularity if isinstance(self.granularity, int) else self.granularity.every
 
     def key_of(self, step: int, item: I) -> str:
         return keys.step_key(self.ckpt.run_id, step) if self.key is None else keys.checked(self.key(item))
@@ -151,9 +168,12 @@ class Plan(Generic[I]):
     def save(self, step: int) -> None:
         """Save progress that no commit carried."""
         if step > self.saved and not self.gap:
-            store = self.ckpt.store
+            store, clock = self.ckpt.store, self.ckpt.store.clock
+            began, steps, since = clock.monotonic(), step - self.saved, self.saved_at
             store.call("save", store.backend.save, self.progress(step))
             self.note_saved(step)
+            if isinstance(self.granularity, Granularity) and since > -math.inf:
+                self.granularity.note_save(self.saved_at - began, (began - since) / steps)
 
 
 def _fingerprint(item: Any) -> str | None:
@@ -255,10 +275,13 @@ def _fused(
     except BaseException:
         yield from give_back(run, claim, UNBEGUN, in_doubt=claim.took_over is not None)
         raise
-    effect = partial(plan.call_model, item)
-    outcome, held = yield from perform(run, claim, effect, terms, progress=progress, then=then)
+    effect, began = partial(plan.call_model, item), run.store.clock.monotonic()
+    outcome, held, took = yield from perform(run, claim, effect, terms, progress=progress, then=then)
     if progress is not None:
         plan.note_saved(step + 1)
+    if isinstance(plan.granularity, Granularity):
+        whole = run.store.clock.monotonic() - began
+        plan.granularity.note_commit(saved=progress is not None, commit=took, step=whole)
     return outcome, held
 
 

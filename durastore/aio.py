@@ -401,11 +401,11 @@ async def run_agent(
     *,
     key: Callable[[I], str] | None = None,
     concurrency: int = 1,
-    save_every: int = 1,
+    save_every: agent.SaveEvery = 1,
     on_step: Callable[[int, Outcome[Any]], Any] | None = None,
 ) -> Summary:
     """As `durastore.run_agent`; `inputs` may be an async iterable, `call_model` and `on_step` coroutine functions."""
-    plan = Plan(ckpt.sync, call_model, key, save_every, on_step)
+    plan = Plan(ckpt.sync, call_model, key, agent.every(save_every), on_step)
     plan.check(concurrency)
     source = _AsyncSource(inputs) if isinstance(inputs, AsyncIterable) else Source(inputs)
     if concurrency == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from durastore.acquiring import acquire, request
 from durastore.claims import Claim, under
@@ -20,7 +20,7 @@ from durastore.holding import Run, adopt, error_text, finish, give_back
 from durastore.steps import Effect, Steps
 from durastore.terms import Outcome, Terms
 
-__all__ = ["perform", "run_once", "transact"]
+__all__ = ["Performed", "perform", "run_once", "transact"]
 
 
 def run_once(
@@ -35,8 +35,8 @@ def run_once(
     """All three phases for one key."""
     got = yield from acquire(run, request(run, key, terms, fingerprint), terms)
     if isinstance(got, Claim):
-        outcome, _ = yield from perform(run, got, effect, terms, progress=progress)
-        return outcome
+        done = yield from perform(run, got, effect, terms, progress=progress)
+        return done.outcome
     yield from _save(run, progress)
     return got
 
@@ -47,6 +47,16 @@ def _save(run: Run, progress: StoredProgress | None) -> Steps[None]:
         yield partial(run.store.call, "save", run.store.backend.save, progress)
 
 
+class Performed(NamedTuple):
+    """What came of a step."""
+
+    outcome: Outcome[Any]
+    held: Claim | None
+    """The claim of the next key."""
+    took: float
+    """Seconds that the commit took."""
+
+
 def perform(
     run: Run,
     claim: Claim,
@@ -55,7 +65,7 @@ def perform(
     *,
     progress: StoredProgress | None = None,
     then: ClaimRequest | None = None,
-) -> Steps[tuple[Outcome[Any], Claim | None]]:
+) -> Steps[Performed]:
     """Execute and commit under a claim; with `then`, the next key is claimed in the same write, and held if it was free."""
     yield from _confirm(run, claim)
     try:
@@ -65,8 +75,9 @@ def perform(
         raise
     began = run.store.clock.monotonic()
     value, granted = yield from finish(run, claim, value, terms, progress, then)
+    took = run.store.clock.monotonic() - began
     run.count("executed")
-    return Outcome(value, "executed"), None if granted is None else adopt(run, granted, began, terms)
+    return Performed(Outcome(value, "executed"), None if granted is None else adopt(run, granted, began, terms), took)
 
 
 def _confirm(run: Run, claim: Claim) -> Steps[None]:

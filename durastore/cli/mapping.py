@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from durastore import keys
-from durastore.agent import run_agent
+from durastore.agent import SaveEvery, run_agent
 from durastore.checkpoint import Checkpoint
 from durastore.cli.command import Command, CommandFailed
 from durastore.cli.exits import Exit, Interrupted, code_of, complain, tell
@@ -29,6 +29,14 @@ from durastore.errors import ConfigError, DurastoreError, SchemaError, StoreUnav
 from durastore.terms import Outcome
 
 __all__ = ["map_lines"]
+
+
+def _save_every(_ctx: click.Context, _param: click.Parameter, value: str) -> SaveEvery:
+    if value == "auto":
+        return "auto"
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is neither a number of lines, 1 or more, nor auto")
 
 
 @click.command(
@@ -62,11 +70,11 @@ __all__ = ["map_lines"]
 @click.option("--keep-going", is_flag=True, help="Go on after a line that failed; it is tried again next time.")
 @click.option(
     "--save-every",
-    type=click.IntRange(1),
-    default=1,
+    callback=_save_every,
+    default="1",
     show_default=True,
-    metavar="N",
-    help="Save progress after so many steps. Results are stored at once all the same.",
+    metavar="N|auto",
+    help="Save progress after so many steps, or as often as pays. Results are stored at once all the same.",
 )
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @on_terms
@@ -80,7 +88,7 @@ def map_lines(
     output: str | None,
     key_by: str,
     concurrency: int,
-    save_every: int,
+    save_every: SaveEvery,
     *,
     keep_going: bool,
     quiet: bool,
@@ -176,7 +184,7 @@ class Job:
             )
         self._command = Command(self.ckpt, self.stop, self.guard, self.terms.on_failure, ended=self._show)
 
-    def run(self, concurrency: int, save_every: int) -> int:
+    def run(self, concurrency: int, save_every: SaveEvery) -> int:
         """Run all steps; returns the exit code."""
         try:
             run_agent(
