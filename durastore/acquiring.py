@@ -12,6 +12,7 @@ from durastore.errors import AwaitTimeout, ConfigError, InDoubt, TooManyAttempts
 from durastore.holding import Run, abandon, adopt, error_text, finish, give_back
 from durastore.steps import Effect, Pause, Steps
 from durastore.store import new_nonce
+from durastore.telemetry import tell
 from durastore.terms import Found, NotFound, Outcome, Probe, Status, Terms, Unknown
 
 __all__ = ["acquire", "admit", "request"]
@@ -48,6 +49,9 @@ def acquire(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Claim | Outcom
             value = yield partial(run.store.unpack, answer.result)
             run.count(status)
             return Outcome(value, status)
+        if answer.in_doubt:
+            run.count("in_doubt")
+            raise InDoubt(_doubt(asked.key, answer.error, "in_doubt='halt' lets nobody run it again"))
         pause = patience.pause(asked.key, answer, run.store.owner)
         if status != "awaited":
             _tell_waiting(asked.key, answer)
@@ -56,10 +60,17 @@ def acquire(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Claim | Outcom
 
 
 def _tell_waiting(key: str, held: Held) -> None:
-    import logging
-
-    logging.getLogger("durastore").info(
-        "waiting for key %r, held by %r (attempt %d, %s)", key, held.owner, held.attempt, _lease_text(held)
+    tell(
+        "info",
+        "waiting for key %r, held by %r (attempt %d, %s)",
+        key,
+        held.owner,
+        held.attempt,
+        _lease_text(held),
+        key=key,
+        run_id=held.run_id,
+        attempt=held.attempt,
+        owner=held.owner,
     )
 
 
@@ -104,6 +115,7 @@ def _probe(run: Run, claim: Claim, probe: Probe, terms: Terms) -> Steps[Claim | 
     if isinstance(answer, Found):
         value, _ = yield from finish(run, claim, answer.result, terms, None, None)
         run.count("recovered")
+        tell("info", "the probe found the effect of key %r: it is not repeated", claim.key, **claim.fields)
         return Outcome(value, "recovered")
     yield from give_back(run, claim, _last_error(claim), in_doubt=True)
     if isinstance(answer, Unknown):
@@ -128,9 +140,7 @@ class _Patience:
         self._pause = _POLL_FIRST
 
     def pause(self, key: str, held: Held, owner: str) -> Pause:
-        """The next pause. Raises `InDoubt`, or `AwaitTimeout` when there is none left."""
-        if held.in_doubt:
-            raise InDoubt(_doubt(key, held.error, "in_doubt='halt' lets nobody run it again"))
+        """The next pause. Raises `AwaitTimeout` when there is none left."""
         if holds(key, owner):
             raise AwaitTimeout(f"key {key!r} is held by the very effect that asks for it; use another key inside")
         left = self._ends - self._clock.monotonic()

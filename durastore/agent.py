@@ -86,9 +86,10 @@ def run_agent(
     """
     plan = Plan(ckpt, call_model, key, every(save_every), on_step, on_error)
     plan.check(concurrency)
-    if concurrency == 1:
-        return drive(one_by_one(plan, Source(inputs)))
-    return _side_by_side(plan, Source(inputs), concurrency)
+    with ckpt.run.span():
+        if concurrency == 1:
+            return drive(one_by_one(plan, Source(inputs)))
+        return _side_by_side(plan, Source(inputs), concurrency)
 
 
 def every(chosen: SaveEvery) -> int | Granularity:

@@ -408,9 +408,10 @@ async def run_agent(
     plan = Plan(ckpt.sync, call_model, key, agent.every(save_every), on_step)
     plan.check(concurrency)
     source = _AsyncSource(inputs) if isinstance(inputs, AsyncIterable) else Source(inputs)
-    if concurrency == 1:
-        return await ckpt.store.drive(agent.one_by_one(plan, source))
-    return await _side_by_side(plan, source, ckpt, concurrency)
+    with ckpt.sync.run.span():
+        if concurrency == 1:
+            return await ckpt.store.drive(agent.one_by_one(plan, source))
+        return await _side_by_side(plan, source, ckpt, concurrency)
 
 
 class _AsyncSource(Source[I]):

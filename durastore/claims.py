@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from durastore.contract import Grant, TookOver
+
+if TYPE_CHECKING:
+    from durastore.telemetry import Trace
 
 __all__ = ["Claim", "current", "holds", "running", "under"]
 
@@ -24,7 +27,18 @@ class Claim:
     be stored.
     """
 
-    __slots__ = ("__weakref__", "_lost", "grant", "lock", "pid", "renew_until", "started", "took_over")
+    __slots__ = (
+        "__weakref__",
+        "_lost",
+        "grant",
+        "lock",
+        "pid",
+        "renew_until",
+        "renewed",
+        "started",
+        "took_over",
+        "trace",
+    )
 
     def __init__(self, grant: Grant, took_over: TookOver | None, started: float, budget: float | None = None) -> None:
         self.grant = grant
@@ -33,8 +47,11 @@ class Claim:
         self.lock = threading.Lock()
         """Serialises renewal and commit: where a store commits by update time, the one would fail the other."""
         self.pid = os.getpid()
-        self.started = started
+        self.started = self.renewed = started
+        """The monotonic times before it was asked for, and before its lease was last granted."""
         self.renew_until = None if budget is None else started + budget
+        self.trace: Trace | None = None
+        """Its span, for programs that use OpenTelemetry."""
         self._lost: threading.Event | None = None
 
     @property
@@ -64,6 +81,11 @@ class Claim:
             self._lost = threading.Event()
         return self._lost
 
+    @property
+    def fields(self) -> dict[str, str | int]:
+        """What spans and log records say of it."""
+        return {"key": self.key, "run_id": self.run_id, "attempt": self.attempt, "token": self.token}
+
     def __repr__(self) -> str:
         return f"<Claim {self.key!r} token={self.token} attempt={self.attempt}>"
 
@@ -89,7 +111,10 @@ def under(claim: Claim, function: Callable[[], T]) -> T:
     """Call with a claim as the current one: as `running`, with nothing that an interrupt could keep from resetting it."""
     token = _chain.set((*_chain.get(), claim))
     try:
-        return function()
+        if claim.trace is None:
+            return function()
+        with claim.trace:
+            return function()
     finally:
         _chain.reset(token)
 
@@ -99,6 +124,7 @@ def running(claim: Claim) -> Iterator[None]:
     """Make a claim the current one."""
     token = _chain.set((*_chain.get(), claim))
     try:
-        yield
+        with claim.trace or nullcontext():
+            yield
     finally:
         _chain.reset(token)

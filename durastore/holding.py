@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 from durastore import payload
 from durastore.claims import Claim
 from durastore.clock import microseconds
-from durastore.contract import ClaimRequest, Grant, Granted, Payload, StoredProgress
+from durastore.contract import ClaimRequest, Grant, Granted, Payload, StoredProgress, TookOver
 from durastore.errors import ClaimLost, ConfigError, DurastoreError, PayloadError
 from durastore.stats import Stats
 from durastore.steps import Steps
 from durastore.store import Store
+from durastore.telemetry import Trace, tell
 from durastore.terms import Terms
 
 __all__ = ["Run", "abandon", "adopt", "error_text", "finish", "give_back"]
@@ -37,7 +38,18 @@ class Run:
     def count(self, name: str, times: int = 1) -> None:
         """Count an event for this run and for its store."""
         self.stats.count(name, times)
-        self.store.stats.count(name, times)
+        self.store.count(name, times)
+
+    def span(self) -> AbstractContextManager[None]:
+        """The run's span, around its steps."""
+        telemetry = self.store.telemetry
+        return nullcontext() if telemetry is None else telemetry.run(self.run_id)
+
+    def let_go(self, claim: Claim, error: BaseException | None = None) -> None:
+        """A claim is over: it is kept alive no longer. Its span ends with the error, or with what is being raised."""
+        self.store.keeper.drop(claim)
+        if claim.trace is not None:
+            claim.trace.end(error or sys.exc_info()[1])
 
     def progress(self, step: int, state: Any) -> StoredProgress:
         """Progress ready to be stored, its state's chunks written. Raises `PayloadError`, `ConfigError`."""
@@ -50,9 +62,17 @@ def adopt(run: Run, granted: Granted, started: float, terms: Terms) -> Claim:
     """Hold a grant from now on: `started` is the monotonic time before it was asked for."""
     claim = Claim(granted.grant, granted.took_over, started, terms.budget)
     run.store.keeper.add(claim)
+    if (telemetry := run.store.telemetry) is not None:
+        claim.trace = Trace(telemetry, claim.fields)
     if granted.took_over is not None:
         run.count("taken_over")
+        before = granted.took_over
+        tell("info", "took over key %r from %r, who %s", claim.key, before.owner, _end_of(before), **claim.fields)
     return claim
+
+
+def _end_of(before: TookOver) -> str:
+    return "vanished" if before.error is None else "gave up"
 
 
 def finish(
@@ -76,7 +96,7 @@ def finish(
         yield commit
         raise
     finally:
-        run.store.keeper.drop(claim)
+        run.let_go(claim)
     return done
 
 
@@ -124,7 +144,9 @@ def _write_commit(
 
 def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[None]:
     """Let a claim go whose effect is not stored."""
-    run.store.keeper.drop(claim)
+    run.let_go(claim)
+    if in_doubt:
+        run.count("in_doubt")
     if claim.pid != os.getpid() or isinstance(
         sys.exc_info()[1], GeneratorExit
     ):  # what is thrown away cannot ask for steps

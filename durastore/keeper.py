@@ -6,16 +6,26 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from durastore.claims import Claim
 from durastore.clock import MICROSECONDS, Clock
 from durastore.contract import Grant
+from durastore.telemetry import tell
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "Leases"]
 
 _RETRY_MAX = 1.0
 """Seconds between attempts of a renewal that failed for want of a connection, for leases of ten seconds and more."""
 Renew = Callable[[Sequence[Grant]], Sequence[Grant | None]]
+
+
+class Leases(NamedTuple):
+    """The live claims of a process."""
+
+    held: int
+    oldest: float
+    """Seconds since the oldest of their leases was granted or renewed: more than a third of a lease says that renewal lags."""
 
 
 class Keeper:
@@ -57,6 +67,13 @@ class Keeper:
         """Let a claim go."""
         with self._lock:
             self._due.pop(id(claim), None)
+
+    def leases(self) -> Leases:
+        """How many claims are held, and how old their oldest lease is."""
+        with self._lock:
+            held = [claim for _, reference in self._due.values() if (claim := reference()) is not None]
+        oldest = min((claim.renewed for claim in held), default=math.inf)
+        return Leases(len(held), max(0.0, self._clock.monotonic() - oldest))
 
     def forked(self) -> None:
         """In a child: hold nothing, and start a thread of one's own when there is something to hold."""
@@ -113,23 +130,28 @@ class Keeper:
         try:
             renewed = self._renew([claim.grant for claim in locked]) if locked else []
             for claim, grant in zip(locked, renewed, strict=True):
-                self._note(claim, grant)
+                self._note(claim, grant, began)
         except Exception as exc:  # noqa: BLE001  whatever the driver says, the claims are tried again
-            import logging
-
-            logging.getLogger("durastore").warning("could not renew %d claims, trying again: %s", len(locked), exc)
+            tell("warning", "could not renew %d claims, trying again: %s", len(locked), exc, claims=len(locked))
             renewed = None
         finally:
             for claim in locked:
                 claim.lock.release()
         self._schedule(claims, set(map(id, locked)) if renewed is not None else set(), began)
 
-    def _note(self, claim: Claim, grant: Grant | None) -> None:
+    def _note(self, claim: Claim, grant: Grant | None, began: float) -> None:
         if grant is None:
             claim.lost.set()
             self.drop(claim)
+            tell(
+                "warning",
+                "lost the claim of key %r: somebody took over, gave it back or settled it; what its effect returns will not be "
+                "stored",
+                claim.key,
+                **claim.fields,
+            )
         else:
-            claim.grant = grant
+            claim.grant, claim.renewed = grant, began
 
     def _schedule(self, claims: list[Claim], renewed: set[int], began: float) -> None:
         with self._condition:

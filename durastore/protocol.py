@@ -90,7 +90,7 @@ def _confirm(run: Run, claim: Claim) -> Steps[None]:
         yield from give_back(run, claim, error_text(exc), in_doubt=claim.took_over is not None)
         raise
     if not ours:
-        run.store.keeper.drop(claim)
+        run.let_go(claim)
         claim.lost.set()
         run.count("lost")
         raise ClaimLost(
@@ -142,15 +142,16 @@ def transact(
         )
     except _EffectRaised as exc:
         failed = exc.error
+        run.let_go(got, failed)
     except (ClaimLost, StoreUnavailable) as exc:
-        run.store.keeper.drop(got)
+        run.let_go(got)
         run.count("lost") if isinstance(exc, ClaimLost) else None
         raise
     except BaseException as exc:
         yield from give_back(run, got, error_text(exc), in_doubt=False)
         raise
     else:
-        run.store.keeper.drop(got)
+        run.let_go(got)
         value = yield partial(run.store.unpack, stored)
         run.count("executed")
         return Outcome(value, "executed")

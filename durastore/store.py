@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -12,13 +13,16 @@ from durastore.clock import MICROSECONDS, Clock
 from durastore.codec import Codec, EncryptingCodec, JSONCodec
 from durastore.contract import Backend, Finding, Grant, Page, Payload, RecordState, StoredRecord, Swept
 from durastore.errors import ConfigError, DurastoreError, InDoubt, StoreUnavailable
-from durastore.keeper import Keeper
+from durastore.keeper import Keeper, Leases
 from durastore.stats import Stats
+from durastore.telemetry import Telemetry, telemetry, tell
 from durastore.terms import InDoubtPolicy, Terms
 from durastore.views import Progress, Record, progress_view, record_view
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from tenacity import RetryCallState
 
     from durastore.checkpoint import Checkpoint
 
@@ -33,6 +37,8 @@ _FIRST_PAUSE = 0.01
 """Seconds, at most, before the second try; later pauses double, up to one second."""
 CLOCK_SKEW_MAX = 5.0
 """Seconds between this machine's clock and the store's that `check` lets pass."""
+TELL_AFTER = 1.0
+"""Seconds of trying again after which it is logged: a conflict with a neighbour is over sooner."""
 _MISSING: Any = object()
 
 
@@ -73,11 +79,16 @@ class Store:
         self.clock = clock or Clock()
         self.keeper = Keeper(self._renew, self.clock)
         self.stats = Stats()
-        """Counts over all checkpoints of this store, since it was opened."""
+        """Counts over all checkpoints of this store, and its calls by verb, since it was opened."""
+        self._telemetry: Telemetry | None = None
         self.deadlines: dict[str, float] = dict(DEADLINES)
         """Seconds by verb for which transient errors are tried again."""
         self.owner = _owner()
         _stores.add(self)
+
+    def leases(self) -> Leases:
+        """How many claims this process holds, and the age in seconds of their oldest lease."""
+        return self.keeper.leases()
 
     def checkpoint(
         self,
@@ -221,6 +232,25 @@ class Store:
 
     # What follows is for checkpoints and the command line.
 
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """OpenTelemetry's instruments, once the program uses it."""
+        if self._telemetry is None:
+            self.telemetry = telemetry()
+        return self._telemetry
+
+    @telemetry.setter
+    def telemetry(self, chosen: Telemetry | None) -> None:
+        self._telemetry = chosen
+        if chosen is not None:
+            chosen.watch(self)
+
+    def count(self, name: str, times: int = 1) -> None:
+        """Count an event, by its name in `Stats`."""
+        self.stats.count(name, times)
+        if self.telemetry is not None:
+            self.telemetry.count(self, name, times)
+
     def call(self, verb: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call a backend's verb; try again on transient errors until its deadline, and wrap what remains.
 
@@ -228,8 +258,10 @@ class Store:
         """
         if verb not in _TIMELESS:
             kwargs["now"] = self.clock.now()
+        began, failed = self.clock.monotonic(), True
         try:
-            return function(*args, **kwargs)
+            answer = function(*args, **kwargs)
+            failed = False
         except DurastoreError:
             raise
         except Exception as exc:
@@ -238,7 +270,17 @@ class Store:
                 raise
             if not isinstance(error, StoreUnavailable):
                 raise error from exc
-            return self._call_again(verb, lambda: function(*args, **kwargs))
+            answer = self._call_again(verb, lambda: function(*args, **kwargs))
+            failed = False
+        finally:
+            self._took(verb, began, failed=failed)
+        return answer
+
+    def _took(self, verb: str, began: float, *, failed: bool) -> None:
+        seconds = self.clock.monotonic() - began
+        self.stats.took(verb, seconds, failed=failed)
+        if self.telemetry is not None:
+            self.telemetry.took(self, verb, seconds, sys.exc_info()[1] if failed else None)
 
     def _call_again(self, verb: str, function: Callable[[], T]) -> T:
         import random
@@ -260,8 +302,19 @@ class Store:
                 raise error from exc
 
         self.clock.sleep(_FIRST_PAUSE * random.random())  # noqa: S311  jitter
+        told = False
+
+        def tell_once(state: RetryCallState) -> None:
+            nonlocal told
+            if not told and self.clock.monotonic() > gives_up - limit + TELL_AFTER:
+                told = True
+                error = state.outcome and state.outcome.exception()
+                text = "%s does not take a %s, trying again for up to %g s: %s"
+                tell("warning", text, self.url, verb, limit, error, verb=verb)
+
         try:
             return Retrying(
+                before_sleep=tell_once,
                 retry=retry_if_exception_type(StoreUnavailable),
                 wait=wait_random_exponential(multiplier=_FIRST_PAUSE, max=1.0),
                 stop=lambda state: self.clock.monotonic() + state.upcoming_sleep > gives_up,
@@ -310,13 +363,18 @@ class Store:
 
     def _renew(self, grants: Sequence[Grant]) -> Sequence[Grant | None]:
         """One attempt: the keeper decides when to try again. What the driver raises is said in one line, as by `call`."""
+        began, failed = self.clock.monotonic(), True
         try:
-            return self.backend.renew(grants, now=self.clock.now())
+            renewed = self.backend.renew(grants, now=self.clock.now())
+            failed = False
         except Exception as exc:
             error = self.backend.classify(exc)
             if error is None:
                 raise
             raise error from exc
+        finally:
+            self._took("renew", began, failed=failed)
+        return renewed
 
     def _forked(self) -> None:
         self.keeper.forked()

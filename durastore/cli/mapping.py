@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
@@ -265,6 +265,7 @@ def _write_output(path: str | None, job: Job) -> None:
 def _summarize(job: Job, code: int, seconds: float, *, as_json: bool) -> None:
     stats = job.ckpt.stats
     counts = {name: getattr(stats, name) for name in ("executed", "skipped", "awaited", "recovered")}
+    troubles = {name: getattr(stats, name) for name in ("taken_over", "lost", "in_doubt")}
     if as_json:
         json_line(
             {
@@ -274,14 +275,18 @@ def _summarize(job: Job, code: int, seconds: float, *, as_json: bool) -> None:
                 "processed": _processed(job),
                 **counts,
                 "failed": job.failed,
+                **troubles,
                 "finished": code == Exit.OK,
                 "seconds": round(seconds, 3),
+                "store": {verb: asdict(calls) for verb, calls in sorted(job.ckpt.store.stats.calls.items())},
             }
         )
         return
     of = "" if job.total is None else f" of {job.total}"
     done = job.start + sum(counts.values())
     tell(f"{done}{of} lines done ({job.start} before), {_words(counts)}, {job.failed} failed, {seconds:.1f} s")
+    if any(troubles.values()):
+        tell(f"of their claims, {_words({name.replace('_', ' '): count for name, count in troubles.items()})}")
     if code != Exit.OK:
         tell("run the same command again to go on")
 

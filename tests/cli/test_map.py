@@ -394,6 +394,9 @@ def test_json_summary(shell: Shell, step: Path):
     done = shell.run("map", shell.file("in", "1\n2\n"), "--run", "r", "--json", "--", step, "{}")
     summary = json.loads(done.stdout)
     assert summary.pop("seconds") >= 0
+    store = summary.pop("store")
+    assert (store["commit"]["count"], store["commit"]["errors"]) == (2, 0)
+    assert 0 < store["commit"]["longest"] <= store["commit"]["seconds"]
     assert summary == {
         "run_id": "r",
         "total": 2,
@@ -404,6 +407,9 @@ def test_json_summary(shell: Shell, step: Path):
         "awaited": 0,
         "recovered": 0,
         "failed": 0,
+        "taken_over": 0,
+        "lost": 0,
+        "in_doubt": 0,
         "finished": True,
     }
 
