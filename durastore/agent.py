@@ -110,7 +110,7 @@ class Plan(Generic[I]):
     key: Callable[[I], str] | None
     granularity: int | Granularity
     on_step: OnStep | None
-    on_error: OnError | None = None
+    on_error: Callable[[int, Exception], Any] | None = None
     counts: dict[Status, int] = field(
         default_factory=lambda: {"executed": 0, "skipped": 0, "awaited": 0, "recovered": 0}
     )
@@ -162,9 +162,9 @@ class Plan(Generic[I]):
         """Progress up to this step is stored."""
         self.saved, self.saved_at = step, self.ckpt.store.clock.monotonic()
 
-    def leave(self, step: int, error: Exception) -> bool:
-        """Whether the run goes on although this step was not done."""
-        return self.on_error is not None and bool(self.on_error(step, error))
+    def leave(self, step: int, error: Exception) -> Any:
+        """What says whether the run goes on although this step was not done."""
+        return self.on_error is not None and self.on_error(step, error)
 
     def save(self, step: int) -> None:
         """Save progress that no commit carried."""

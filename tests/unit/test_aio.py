@@ -336,3 +336,273 @@ def test_sync_surface_inside_a_loop() -> None:
             assert store.checkpoint("run").run_once("key", lambda: 1) == (1, "executed")
 
     run(main)
+
+
+def test_cancelled_before_its_coroutine_began() -> None:
+    """A plain function that only makes a coroutine, cancelled meanwhile: nothing was done, so nothing is committed."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            made, go_on = threading.Event(), threading.Event()
+            ran: list[int] = []
+
+            async def inner() -> int:
+                ran.append(1)
+                return len(ran)
+
+            def effect() -> Any:
+                made.set()
+                go_on.wait()
+                return inner()
+
+            task = asyncio.create_task(ckpt.run_once("key", effect))
+            await asyncio.to_thread(made.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ran == []
+            assert (await store.record("key")).state == "abandoned"
+            assert await ckpt.run_once("key", inner) == (1, "executed")
+
+    run(main)
+
+
+@pytest.mark.parametrize("surface", ["run_once", "transact", "run_agent", "run_agent side by side"])
+def test_stop_iteration_is_an_error(surface: str) -> None:
+    """An effect that raises StopIteration (a `next()` of its own that ran dry) fails as others do, and hangs nothing."""
+
+    def effect(*_: Any) -> Any:
+        return next(iter(()))
+
+    def synchronous(ckpt: durastore.Checkpoint) -> None:
+        if surface.startswith("run_agent"):
+            durastore.run_agent([1], ckpt, effect, concurrency=1 if surface == "run_agent" else 2)
+        else:
+            getattr(ckpt, surface)("run:step:0", effect)
+
+    async def awaited(ckpt: aio.Checkpoint) -> None:
+        if surface.startswith("run_agent"):
+            await aio.run_agent([1], ckpt, effect, concurrency=1 if surface == "run_agent" else 2)
+        else:
+            await getattr(ckpt, surface)("run:step:0", effect)
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await awaited(ckpt)
+            assert (await store.record("run:step:0")).state == "abandoned"
+            await ckpt.store.forget("run:step:0")
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await asyncio.to_thread(synchronous, ckpt.sync)
+            assert (await store.record("run:step:0")).state == "abandoned"
+
+    run(main)
+
+
+def test_cancelled_while_waiting_for_a_thread() -> None:
+    """An effect that still waits for a thread is not run any more."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            end = threading.Event()
+            began = threading.Barrier(aio.EFFECT_THREADS + 1)
+            ran: list[str] = []
+
+            def busy() -> None:
+                began.wait()
+                end.wait()
+
+            others = [asyncio.create_task(ckpt.run_once(f"busy-{n}", busy)) for n in range(aio.EFFECT_THREADS)]
+            await asyncio.to_thread(began.wait)
+            task = asyncio.create_task(ckpt.run_once("key", lambda: ran.append("key")))
+            while not store.driver._effects._work_queue.qsize():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            end.set()
+            await asyncio.gather(*others)
+            assert ran == []
+            assert (await store.record("key")).state == "abandoned"
+
+    run(main)
+
+
+def test_a_cancelled_run_begins_no_further_step() -> None:
+    """Cancelled in an effect that cannot be, `run_agent` commits that step and stops there."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            began, end = threading.Event(), threading.Event()
+            ran: list[int] = []
+            noted: list[int] = []
+
+            def model(item: int) -> int:
+                ran.append(item)
+                began.set()
+                end.wait()
+                return item
+
+            task = asyncio.create_task(aio.run_agent(range(5), ckpt, model, on_step=lambda step, _: noted.append(step)))
+            await asyncio.to_thread(began.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (ran, noted) == ([0], [0])
+            assert [record.key async for record in store.records(state="claimed")] == []
+            assert (await ckpt.load()).step == 1
+            assert (await aio.run_agent(range(5), ckpt, model)).executed == 4
+
+    run(main)
+
+
+@pytest.mark.parametrize("surface", ["run_once", "run_agent"])
+def test_cancelled_and_not_stored(surface: str) -> None:
+    """A cancellation that was held back is not lost when the commit fails; the failure is its cause, or was told."""
+
+    async def main() -> None:
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            began, end = threading.Event(), threading.Event()
+
+            def effect(*_: Any) -> Any:
+                began.set()
+                end.wait()
+                return object()  # no JSON
+
+            told: list[BaseException | None] = []
+
+            def on_error(step: int, error: Exception) -> bool:
+                told.append(error)
+                return True
+
+            work = (
+                ckpt.run_once("run:step:0", effect)
+                if surface == "run_once"
+                else aio.run_agent([0, 1], ckpt, effect, on_error=on_error)
+            )
+            task = asyncio.create_task(work)
+            await asyncio.to_thread(began.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            end.set()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            assert isinstance(*told or [caught.value.__cause__], durastore.PayloadError)
+            assert (await store.record("run:step:0")).state == "committed"
+
+    run(main)
+
+
+def test_cancelled_open_closes_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is cancelled while a store opens leaves none open."""
+    began, go_on = threading.Event(), threading.Event()
+    opened: list[durastore.Store] = []
+
+    def slowly(*args: Any, **options: Any) -> durastore.Store:
+        began.set()
+        go_on.wait()
+        opened.append(durastore.open("memory://"))
+        return opened[0]
+
+    monkeypatch.setattr("durastore.aio.store.open_sync", slowly)
+    closed: list[int] = []
+
+    async def main() -> None:
+        task = asyncio.ensure_future(aio.open("memory://")._open())
+        await asyncio.to_thread(began.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        monkeypatch.setattr(durastore.Store, "close", lambda _: closed.append(1))
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main)
+    assert (len(opened), closed) == (1, [1])
+
+
+def test_once_takes_plain_functions_too() -> None:
+    """What `once` decorates is awaited, whatever it was; it may be decorated before the loop runs. Closing twice is one close."""
+
+    async def main() -> None:
+        store = await aio.open("memory://")
+        ckpt = await store.checkpoint("run")
+
+        @ckpt.once(key="square:{number}")
+        def square(number: int) -> int:
+            return number * number
+
+        assert [await square(3), await square(3)] == [9, 9]
+        assert (await store.record("square:3")).attempt == 1
+        await store.close()
+        await store.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_run_agent_goes_on_after_an_error(concurrency: int) -> None:
+    """`on_error`, also as a coroutine function: the step is left undone, progress stays before it, a resume tries it again."""
+
+    async def main() -> None:
+        asked: list[int] = []
+
+        async def model(item: int) -> int:
+            if item == 2 and not asked:
+                raise ValueError("not yet")
+            return item
+
+        async def go_on(step: int, error: Exception) -> bool:
+            assert isinstance(error, ValueError)
+            asked.append(step)
+            return True
+
+        async with aio.open("memory://") as store:
+            ckpt = await store.checkpoint("run")
+            first = await aio.run_agent(range(5), ckpt, model, concurrency=concurrency, on_error=go_on)
+            assert (first.processed, first.executed, asked) == (2, 4, [2])
+            again = await aio.run_agent(range(5), ckpt, model, concurrency=concurrency)
+            assert (again.processed, again.executed) == (5, 1)
+
+            async def never(step: int, error: Exception) -> bool:
+                return False
+
+            def bad(item: int) -> int:
+                raise ValueError(item)
+
+            other = await store.checkpoint("other")
+            with pytest.raises(ValueError, match="0"):
+                await aio.run_agent([0], other, bad, concurrency=concurrency, on_error=never)
+
+    run(main)
+
+
+def test_the_same_surface() -> None:
+    """Every public name and parameter of the sync surface is there, awaited."""
+    import inspect
+
+    pairs: list[tuple[Any, Any]] = [
+        (durastore.Store, aio.Store),
+        (durastore.Checkpoint, aio.Checkpoint),
+        (durastore.ManualClaim, aio.ManualClaim),
+    ]
+    internal = {"call", "count", "pack", "unpack", "time", "terms_with"}  # for checkpoints and the command line
+    functions: list[tuple[Any, Any]] = [(durastore.run_agent, aio.run_agent)]
+    for ours, theirs in pairs:
+        for name, member in inspect.getmembers(ours, inspect.isfunction):
+            if not name.startswith("_") and name not in internal:
+                functions.append((member, getattr(theirs, name)))
+    for ours, theirs in functions:
+        have = inspect.signature(inspect.unwrap(theirs)).parameters
+        takes_more = any(each.kind is each.VAR_KEYWORD for each in have.values())
+        missing = [name for name in inspect.signature(inspect.unwrap(ours)).parameters if name not in have]
+        assert takes_more or missing == [], f"{ours.__qualname__}: {missing}"
