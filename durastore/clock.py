@@ -17,9 +17,8 @@ class Clock:
         """Microseconds to hand to the store as `now`; None (here always) for the store's own clock."""
         return None
 
-    def monotonic(self) -> float:
-        """Seconds, for durations inside this process."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Seconds, for durations inside this process."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -114,6 +114,7 @@ class Store:
         """
         from durastore.checkpoint import Checkpoint
 
+        _ = self.telemetry  # the program may have begun to use it
         terms = Terms(lease, wait, in_doubt, retain, max_attempts, budget)
         incarnation = self.call("incarnate", self.backend.incarnate, keys.checked(run_id, "run id")) if supersede else 0
         return Checkpoint(self, keys.checked(run_id, "run id"), terms, incarnation)
@@ -234,7 +235,7 @@ class Store:
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """OpenTelemetry's instruments, once the program uses it."""
+        """OpenTelemetry's instruments, once the program uses it. Whoever opens a store, a run or a claim looks; calls do not."""
         if self._telemetry is None:
             self.telemetry = telemetry()
         return self._telemetry
@@ -248,8 +249,8 @@ class Store:
     def count(self, name: str, times: int = 1) -> None:
         """Count an event, by its name in `Stats`."""
         self.stats.count(name, times)
-        if self.telemetry is not None:
-            self.telemetry.count(self, name, times)
+        if self._telemetry is not None:
+            self._telemetry.count(self, name, times)
 
     def call(self, verb: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call a backend's verb; try again on transient errors until its deadline, and wrap what remains.
@@ -279,8 +280,8 @@ class Store:
     def _took(self, verb: str, began: float, *, failed: bool) -> None:
         seconds = self.clock.monotonic() - began
         self.stats.took(verb, seconds, failed=failed)
-        if self.telemetry is not None:
-            self.telemetry.took(self, verb, seconds, sys.exc_info()[1] if failed else None)
+        if self._telemetry is not None:
+            self._telemetry.took(self, verb, seconds, sys.exc_info()[1] if failed else None)
 
     def _call_again(self, verb: str, function: Callable[[], T]) -> T:
         import random

@@ -1,7 +1,6 @@
 """The backend: read, decide by `durastore.rules`, and write, in one transaction under the write lock.
 
-What decides nothing is read without the lock: a claim of a committed or held key never writes, and costs no sync. Measured
-layouts and figures: see ``tests/bench/sqlite_floor.py``.
+What decides nothing is read without the lock: a claim of a committed or held key never writes, and costs no sync.
 """
 
 from __future__ import annotations
@@ -58,10 +57,19 @@ class SQLiteBackend:
 
     def claim(self, request: ClaimRequest, *, now: int | None = None) -> Answer:
         record = self._connections.read(lambda connection: self._record(connection, request.key))
+        if record is None:
+            return self._connections.write(lambda connection: self._claim_new(connection, request, _time(now)))
         answer, write = rules.claim(record, request, _time(now))
         if write is None:
             return answer
         return self._connections.write(lambda connection: self._claim(connection, request, _time(now)))
+
+    def _claim_new(self, connection: sqlite3.Connection, request: ClaimRequest, now: int) -> Answer:
+        """Claim a key that had no record at the last look; if it has one by now, as any other."""
+        answer, write = rules.claim(None, request, now)
+        if self._put(connection, write, "add_record"):
+            return answer
+        return self._claim(connection, request, now)
 
     def _claim(self, connection: sqlite3.Connection, request: ClaimRequest, now: int) -> Answer:
         answer, write = rules.claim(self._record(connection, request.key), request, now)
@@ -113,7 +121,7 @@ class SQLiteBackend:
         )
 
     def _claim_next(self, connection: sqlite3.Connection, request: ClaimRequest, now: int) -> Granted | None:
-        return rules.if_granted(lambda: self._claim(connection, request, now))
+        return rules.if_granted(lambda: self._claim_new(connection, request, now))
 
     def transact(
         self,
@@ -335,9 +343,10 @@ class SQLiteBackend:
         row = connection.execute(self._sql["record"], (self._namespace, key)).fetchone()
         return None if row is None else _record_of(row)
 
-    def _put(self, connection: sqlite3.Connection, record: StoredRecord | None) -> None:
+    def _put(self, connection: sqlite3.Connection, record: StoredRecord | None, statement: str = "put_record") -> bool:
+        """Whether a record was written."""
         if record is None:
-            return
+            return False
         result = record.result
         row = (
             self._namespace,
@@ -360,7 +369,7 @@ class SQLiteBackend:
             record.created_at,
             record.updated_at,
         )
-        connection.execute(self._sql["put_record"], row)
+        return connection.execute(self._sql[statement], row).rowcount == 1
 
     def _run(self, connection: sqlite3.Connection, run_id: str) -> StoredProgress | None:
         row = connection.execute(self._sql["run"], (self._namespace, run_id)).fetchone()

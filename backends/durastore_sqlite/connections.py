@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -131,6 +132,8 @@ class Connections:
         """
         if self.get().in_transaction:
             raise ConfigError("inside transact(), an effect writes through tx alone: call the store before or after")
+        if not self._turn.locked():  # nobody to share a transaction with
+            return self.exclusively(work)
         job = _Job(work)
         self._waiting.append(job)
         with self._turn:
@@ -159,16 +162,18 @@ class Connections:
         with self._turn:
             return self.transaction(work)
 
-    def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """BEGIN IMMEDIATE, `work`, COMMIT on this thread's connection."""
-        connection = self.get()
+    def transaction(self, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection | None = None) -> T:
+        """BEGIN IMMEDIATE, `work`, COMMIT on this thread's connection, or another. An interrupt at any place, also between one of
+        these and what follows it, leaves no transaction open.
+        """
+        connection = connection or self.get()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as exc:
-            if not is_busy(exc):
-                raise
-            self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-        try:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as exc:
+                if not is_busy(exc):
+                    raise
+                self.patiently(partial(connection.execute, "BEGIN IMMEDIATE"))
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException:

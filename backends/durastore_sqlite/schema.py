@@ -30,13 +30,7 @@ def migrate(connections: Connections) -> None:
         return
     with closing(connections.open("rwc")) as connection:
         connections.patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
-        connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-        try:
-            _apply(connection, newest)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
+        connections.transaction(lambda opened: _apply(opened, newest), connection)
     connections.drop()
 
 

@@ -16,6 +16,12 @@ ON CONFLICT (namespace, key) DO UPDATE SET
   blob = excluded.blob, retain_until = excluded.retain_until, taken_from = excluded.taken_from,
   created_at = excluded.created_at, updated_at = excluded.updated_at
 
+-- name: add_record
+INSERT INTO durastore_records (namespace, key, run_id, state, token, attempt, nonce, owner, lease, expires_at, incarnation,
+                               fingerprint, error, result, blob, retain_until, taken_from, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO NOTHING
+
 -- name: commit_record
 UPDATE durastore_records
 SET state = 'committed', result = ?, blob = ?, error = NULL, expires_at = NULL, retain_until = ?, updated_at = ?

@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,8 +24,10 @@ from durastore.contract import ClaimRequest, Granted, Held, Payload
 from durastore.keys import after_prefix
 from durastore_sqlite import SQLiteBackend
 from durastore_sqlite.backend import _statements as statements
+from durastore_sqlite.connections import Connections
 from durastore_sqlite.connections import _Job as Job
 from durastore_sqlite.schema import _migrations as migrations
+from durastore_sqlite.schema import migrate
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -176,6 +180,53 @@ def test_interrupt_of_a_thread_that_writes_for_others(store: durastore.Store) ->
     assert sorted(answers) == [(number, "executed") for number in range(4)]
     assert len(connections._waiting) == 0
     assert {record.state for record in store.records()} == {"committed"}
+
+
+def interrupted_at(place: int, call: Any) -> bool:
+    """Run `call`, with Ctrl-C just before the nth instruction of the functions that begin and end transactions."""
+    codes = {Connections.transaction.__code__, migrate.__code__}
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal seen
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event in ("opcode", "line"):  # some Pythons give lines alone here
+            seen += 1
+            if seen == place:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_interrupt_at_every_instruction_of_a_write(store: durastore.Store) -> None:
+    """Wherever Ctrl-C hits a write, it is what the caller sees, and the thread's next write works."""
+    ckpt = store.checkpoint("run")
+    place = 1
+    while interrupted_at(place, partial(ckpt.save_progress, place, None)):
+        assert not backend_of(store)._connections.get().in_transaction
+        assert ckpt.save_progress(place, None).step == place
+        place += 1
+    assert place > 5
+
+
+def test_interrupt_at_every_instruction_of_the_setup(tmp_path: Path) -> None:
+    """Wherever Ctrl-C hits the making of the tables, it is what the caller sees, and the next setup ends it."""
+    place = 1
+    while interrupted_at(place, SQLiteBackend(path := tmp_path / f"{place}.db", "").setup):
+        with durastore.open(f"sqlite:///{path}") as store:
+            assert store.checkpoint("run").run_once("key", lambda: 1).status == "executed"
+        place += 1
+    assert place > 5
 
 
 def test_prefix_bounds() -> None:
