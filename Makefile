@@ -8,17 +8,21 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 JOBS ?= 2
 
-.PHONY: demo test lint unit crash cli stores conformance packaging terraform bench report clean
+.PHONY: demo test lint typing unit crash cli stores conformance packaging terraform bench report clean
 
 demo: $(VENV)/.base
 	$(BIN)/durastore demo
 
-test: lint unit crash cli stores conformance packaging terraform report
+test: lint typing unit crash cli stores conformance packaging terraform report
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The public types, as mypy and pyright see them.
+typing: $(VENV)/.dev
+	$(PYTEST) tests/typing
 
 unit: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/unit

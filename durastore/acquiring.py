@@ -9,7 +9,7 @@ from durastore.claims import Claim, holds
 from durastore.clock import MICROSECONDS, Clock, microseconds
 from durastore.contract import Answer, ClaimRequest, Committed, Grant, Granted, Held
 from durastore.errors import AwaitTimeout, ConfigError, InDoubt, TooManyAttempts
-from durastore.holding import Run, abandon, adopt, error_text, finish, give_back
+from durastore.holding import Run, abandon, adopt, error_text, finish, give_back, read_result
 from durastore.steps import Effect, Pause, Steps
 from durastore.store import new_nonce
 from durastore.telemetry import tell
@@ -46,7 +46,7 @@ def acquire(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Claim | Outcom
         if isinstance(answer, Granted):
             return (yield from admit(run, adopt(run, answer, started, terms), terms))
         if isinstance(answer, Committed):
-            value = yield partial(run.store.unpack, answer.result)
+            value = yield partial(read_result, run, asked.key, answer.result, terms)
             run.count(status)
             return Outcome(value, status)
         if answer.in_doubt:

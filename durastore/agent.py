@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Union
@@ -18,10 +18,10 @@ from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, InvalidKey
 from durastore.granularity import Granularity
-from durastore.holding import give_back
+from durastore.holding import give_back, read_result
 from durastore.protocol import perform, run_once
 from durastore.steps import Inline, Steps, drive
-from durastore.terms import Outcome, Status
+from durastore.terms import Outcome, Status, Terms
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -67,6 +67,7 @@ def run_agent(
     save_every: SaveEvery = 1,
     on_step: OnStep | None = None,
     on_error: OnError | None = None,
+    returns: Any = None,
 ) -> Summary:
     """Run ``call_model(item)`` once for every item, in order, each under its own key, and resume after a crash.
 
@@ -82,9 +83,11 @@ def run_agent(
     The first error stops the run once the steps under way have ended, unless ``on_error(step, error)`` is true: then the run
     goes on, progress stays before the first step that was left undone, and the next call tries it again.
 
+    `returns`: a type that each step's result is decoded into, as in `Checkpoint.run_once`; `on_step` sees it.
+
     Raises: what a step raises (see `Checkpoint.run_once`); `ConfigError` for bad options.
     """
-    plan = Plan(ckpt, call_model, key, every(save_every), on_step, on_error)
+    plan = Plan(ckpt, call_model, key, every(save_every), on_step, on_error, returns=returns)
     plan.check(concurrency)
     with ckpt.run.span():
         if concurrency == 1:
@@ -111,6 +114,10 @@ class Plan(Generic[I]):
     granularity: int | Granularity
     on_step: OnStep | None
     on_error: Callable[[int, Exception], Any] | None = None
+    _: KW_ONLY
+    returns: InitVar[Any] = None
+    terms: Terms = field(init=False)
+    """How each step's key is run."""
     counts: dict[Status, int] = field(
         default_factory=lambda: {"executed": 0, "skipped": 0, "awaited": 0, "recovered": 0}
     )
@@ -120,6 +127,9 @@ class Plan(Generic[I]):
     """When it was stored, by the monotonic clock."""
     gap: bool = False
     """Whether a step was left undone, so that progress may not go on (one step after the other)."""
+
+    def __post_init__(self, returns: Any) -> None:
+        self.terms = self.ckpt.terms_with(returns=returns)
 
     def check(self, concurrency: int) -> None:
         """Raise `ConfigError` for options that make no sense."""
@@ -135,7 +145,7 @@ class Plan(Generic[I]):
         return keys.step_key(self.ckpt.run_id, step) if self.key is None else keys.checked(self.key(item))
 
     def request(self, step: int, item: I) -> ClaimRequest:
-        return request(self.ckpt.run, self.key_of(step, item), self.ckpt.terms, _fingerprint(item))
+        return request(self.ckpt.run, self.key_of(step, item), self.terms, _fingerprint(item))
 
     def progress(self, step: int) -> StoredProgress:
         return self.ckpt.run.progress(step, {"processed": step})
@@ -221,7 +231,7 @@ class Source(Generic[I]):
 
 def one_by_one(plan: Plan[I], source: Source[I]) -> Steps[Summary]:
     """The run, one step after the other."""
-    run, terms = plan.ckpt.run, plan.ckpt.terms
+    run, terms = plan.ckpt.run, plan.terms
     plan.saved = step = (yield plan.ckpt.load).step
     source.skip(step)
     replay: dict[str, StoredRecord] = {}
@@ -256,10 +266,10 @@ def _enter(plan: Plan[I], replay: dict[str, StoredRecord], step: int, item: I) -
     """The step's claim or result: from what was read ahead, else from the store."""
     record = replay.pop(plan.key_of(step, item), None) if replay else None
     if record is None:
-        return (yield from acquire(plan.ckpt.run, plan.request(step, item), plan.ckpt.terms))
+        return (yield from acquire(plan.ckpt.run, plan.request(step, item), plan.terms))
     if rules.mismatch(record.fingerprint, _fingerprint(item)):
         raise rules.mismatch_error(record)
-    value = yield partial(plan.ckpt.store.unpack, rules.committed(record).result)
+    value = yield partial(read_result, plan.ckpt.run, record.key, rules.committed(record).result, plan.terms)
     plan.ckpt.run.count("skipped")
     return Outcome(value, "skipped")
 
@@ -268,7 +278,7 @@ def _fused(
     plan: Plan[I], source: Source[I], claim: Claim, item: I, step: int
 ) -> Steps[tuple[Outcome[Any], Claim | None]]:
     """Run one step, and claim the next one in the same write where the inputs can be looked into."""
-    run, terms = plan.ckpt.run, plan.ckpt.terms
+    run, terms = plan.ckpt.run, plan.terms
     try:
         then = _next_request(plan, source, step + 1)
         last = source.is_at_end()
@@ -323,7 +333,7 @@ def _count_off(plan: Plan[I], source: Source[I], step: int, replay: dict[str, St
             result = rules.committed(record).result
             if result.blob is not None or rules.mismatch(record.fingerprint, _fingerprint(item)):
                 break
-            plan.ckpt.store.unpack(result)
+            read_result(plan.ckpt.run, key, result, plan.terms)
             del replay[key]
             skipped += 1
     source.advance(skipped)
@@ -420,4 +430,4 @@ def one(plan: Plan[I], step: int, item: I) -> Steps[Outcome[Any]]:
     """One step by itself."""
     asked = plan.request(step, item)
     effect = partial(plan.call_model, item)
-    return run_once(plan.ckpt.run, asked.key, effect, plan.ckpt.terms, fingerprint=asked.fingerprint)
+    return run_once(plan.ckpt.run, asked.key, effect, plan.terms, fingerprint=asked.fingerprint)

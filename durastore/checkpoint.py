@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from durastore import keys
 from durastore.acquiring import acquire, request
@@ -15,6 +15,7 @@ from durastore.claims import Claim, running
 from durastore.errors import ConfigError, InvalidKey
 from durastore.holding import Run, error_text, finish, give_back
 from durastore.protocol import run_once, transact
+from durastore.shapes import TypeForm, shape
 from durastore.stats import Stats
 from durastore.steps import drive
 from durastore.store import Store
@@ -24,6 +25,7 @@ __all__ = ["Checkpoint", "ManualClaim", "Position"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Position(NamedTuple):
@@ -78,11 +80,46 @@ class Checkpoint:
         """Forget the run's progress, so that it starts at step 0. Its keys stay, so that no effect is repeated."""
         self.store.call("delete_run", self.store.backend.delete_run, self.run_id)
 
+    @overload
+    def run_once(
+        self,
+        key: str,
+        side_effect: Callable[[], object],
+        *,
+        returns: type[T],
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        in_doubt: InDoubtPolicy | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+        progress: tuple[int, Any] | None = ...,
+    ) -> Outcome[T]: ...
+
+    @overload
     def run_once(
         self,
         key: str,
         side_effect: Callable[[], R],
         *,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        in_doubt: InDoubtPolicy | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+        progress: tuple[int, Any] | None = ...,
+    ) -> Outcome[R]: ...
+
+    def run_once(
+        self,
+        key: str,
+        side_effect: Callable[[], Any],
+        *,
+        returns: Any = None,
         fingerprint: Any = None,
         lease: float | None = None,
         wait: float | None = None,
@@ -101,13 +138,26 @@ class Checkpoint:
         `fingerprint`: anything `content_key` takes; a later call with another one is an error instead of a wrong answer.
         `progress`: ``(step, state)``, saved in the same write as the result.
 
+        `returns`: a type (dataclass, `TypedDict`, Pydantic model, or made of them, as ``list[Order]``; extra ``pydantic``) that
+        the result is decoded into, for the first caller as for the later ones. Data is read strictly, by the fields' names. What
+        the effect returns counts as what its JSON says: a dictionary that fits a model becomes one, and further fields of a
+        subclass are not kept.
+
         Raises: what the effect raises; `InvalidKey`; `FingerprintMismatch`; `AwaitTimeout` when another holder lives and is not
         done within `wait`; `InDoubt`; `TooManyAttempts`; `ClaimLost` when somebody took over while the effect ran: its value is
-        not stored; `PayloadError` when the result cannot be encoded: the effect counts as done; `StoreUnavailable`.
+        not stored; `PayloadError` when the result cannot be encoded, or does not fit `returns`: the effect counts as done, its
+        result as lost; `PayloadError` when a stored result does not fit `returns`: nothing is run; `ConfigError` for a `returns`
+        that cannot be used, before the store is asked; `StoreUnavailable`.
         Not guaranteed: that an effect which was interrupted had no effect.
         """
         terms = self.terms_with(
-            lease=lease, wait=wait, in_doubt=in_doubt, retain=retain, budget=budget, max_attempts=max_attempts
+            returns=returns,
+            lease=lease,
+            wait=wait,
+            in_doubt=in_doubt,
+            retain=retain,
+            budget=budget,
+            max_attempts=max_attempts,
         )
         saved = None if progress is None else self.run.progress(*progress)
         return drive(
@@ -116,11 +166,44 @@ class Checkpoint:
             )
         )
 
+    @overload
+    def transact(
+        self,
+        key: str,
+        effect: Callable[[Any], object],
+        *,
+        returns: type[T],
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+        progress: tuple[int, Any] | None = ...,
+    ) -> Outcome[T]: ...
+
+    @overload
     def transact(
         self,
         key: str,
         effect: Callable[[Any], R],
         *,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+        progress: tuple[int, Any] | None = ...,
+    ) -> Outcome[R]: ...
+
+    def transact(
+        self,
+        key: str,
+        effect: Callable[[Any], Any],
+        *,
+        returns: Any = None,
         fingerprint: Any = None,
         lease: float | None = None,
         wait: float | None = None,
@@ -135,9 +218,11 @@ class Checkpoint:
         called again when the transaction is retried, and must do nothing but write through `tx`. When it raises, all is rolled
         back and the claim given back. A holder that vanished wrote nothing, so that `in_doubt` plays no part.
 
-        Raises as `run_once`; a result that cannot be encoded rolls back.
+        Raises as `run_once`; a result that cannot be encoded, or does not fit `returns`, rolls back.
         """
-        terms = self.terms_with(lease=lease, wait=wait, retain=retain, budget=budget, max_attempts=max_attempts)
+        terms = self.terms_with(
+            returns=returns, lease=lease, wait=wait, retain=retain, budget=budget, max_attempts=max_attempts
+        )
         saved = None if progress is None else self.run.progress(*progress)
         return drive(
             transact(
@@ -145,30 +230,68 @@ class Checkpoint:
             )
         )
 
-    def once(self, *, key: str | Callable[..., str], **terms: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    @overload
+    def once(
+        self, *, key: str | Callable[..., str], returns: type[T], **terms: Any
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+    @overload
+    def once(self, *, key: str | Callable[..., str], **terms: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def once(self, *, key: str | Callable[..., str], **terms: Any) -> Callable[[Callable[P, Any]], Callable[P, Any]]:
         """A decorator: each call runs once for its key, and returns the value.
 
         `key` is a template over the function's arguments (``"charge:{order_id}"``) or a function of the arguments. Further
         options are those of `run_once`.
         """
 
-        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        def decorate(function: Callable[P, Any]) -> Callable[P, Any]:
             name = key_maker(function, key)
 
             @wraps(function)
-            def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-                value: R = self.run_once(name(args, kwargs), lambda: function(*args, **kwargs), **terms).value
-                return value
+            def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
+                return self.run_once(name(args, kwargs), lambda: function(*args, **kwargs), **terms).value
 
             return wrapper
 
         return decorate
+
+    @overload
+    def claim(
+        self,
+        key: str,
+        *,
+        returns: type[T],
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        in_doubt: InDoubtPolicy | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+    ) -> AbstractContextManager[ManualClaim[T]]: ...
+
+    @overload
+    def claim(
+        self,
+        key: str,
+        *,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        lease: float | None = ...,
+        wait: float | None = ...,
+        in_doubt: InDoubtPolicy | None = ...,
+        retain: float | None = ...,
+        budget: float | None = ...,
+        max_attempts: int | None = ...,
+    ) -> AbstractContextManager[ManualClaim[Any]]: ...
 
     @contextmanager
     def claim(
         self,
         key: str,
         *,
+        returns: Any = None,
         fingerprint: Any = None,
         lease: float | None = None,
         wait: float | None = None,
@@ -176,7 +299,7 @@ class Checkpoint:
         retain: float | None = None,
         budget: float | None = None,
         max_attempts: int | None = None,
-    ) -> Iterator[ManualClaim]:
+    ) -> Iterator[ManualClaim[Any]]:
         """The three phases by hand.
 
         ``with ckpt.claim(key) as claim:`` then either ``claim.outcome`` is set (the key was done already), or execute and call
@@ -184,10 +307,16 @@ class Checkpoint:
         doubt, since nobody knows how far the effect got. Raises as `run_once`.
         """
         terms = self.terms_with(
-            lease=lease, wait=wait, in_doubt=in_doubt, retain=retain, budget=budget, max_attempts=max_attempts
+            returns=returns,
+            lease=lease,
+            wait=wait,
+            in_doubt=in_doubt,
+            retain=retain,
+            budget=budget,
+            max_attempts=max_attempts,
         )
         got = drive(acquire(self.run, request(self.run, keys.checked(key), terms, fingerprint_of(fingerprint)), terms))
-        manual = ManualClaim(self.run, got, terms)
+        manual: ManualClaim[Any] = ManualClaim(self.run, got, terms)
         if isinstance(got, Outcome):
             yield manual
             return
@@ -202,23 +331,25 @@ class Checkpoint:
             if not manual.finished:
                 drive(give_back(self.run, got, error, in_doubt=terms.in_doubt != "rerun"))
 
-    def terms_with(self, **given: Any) -> Terms:
+    def terms_with(self, *, returns: Any = None, **given: Any) -> Terms:
         """The run's terms with those that are given (not None) in their place. Raises `ConfigError`."""
         changed = {name: value for name, value in given.items() if value is not None}
+        if returns is not None:
+            changed["returns"] = shape(returns)
         try:
             return replace(self.terms, **changed) if changed else self.terms
         except TypeError as exc:
             raise ConfigError(f"unknown option: {exc}") from None
 
 
-class ManualClaim:
+class ManualClaim(Generic[R]):
     """A key in the hands of a ``with ckpt.claim(key)`` block."""
 
-    def __init__(self, run: Run, got: Claim | Outcome[Any], terms: Terms) -> None:
+    def __init__(self, run: Run, got: Claim | Outcome[R], terms: Terms) -> None:
         self._run = run
         self._claim = got if isinstance(got, Claim) else None
         self._terms = terms
-        self.outcome: Outcome[Any] | None = None if isinstance(got, Claim) else got
+        self.outcome: Outcome[R] | None = None if isinstance(got, Claim) else got
         """Set when the key is done, by somebody else before or by `commit`; None while it is ours to execute."""
         self.finished = self._claim is None
         """Whether there is nothing to give back."""
@@ -230,7 +361,7 @@ class ManualClaim:
             raise ConfigError("the key was done already: look at claim.outcome before executing")
         return self._claim
 
-    def commit(self, result: Any, *, progress: tuple[int, Any] | None = None) -> Outcome[Any]:
+    def commit(self, result: R, *, progress: tuple[int, Any] | None = None) -> Outcome[R]:
         """Store the result and the committed mark, once. Raises as `run_once`."""
         claim = self.live
         if self.finished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from durastore.store import Store
 from durastore.telemetry import Trace, tell
 from durastore.terms import Terms
 
-__all__ = ["Run", "abandon", "adopt", "error_text", "finish", "give_back"]
+__all__ = ["Run", "abandon", "adopt", "error_text", "finish", "give_back", "pack_result", "read_result"]
 
 ERROR_CHARACTERS_MAX = 2000
 """Characters of an effect's error that are kept in its record."""
@@ -113,13 +113,27 @@ def _commit(
             f"the claim of key {claim.key!r} belongs to the parent process {claim.pid}; a fork inherits none"
         )
     try:
-        packed = run.store.pack(value)
+        packed = pack_result(run, value, terms)
     except PayloadError as exc:
         _write_commit(run, claim, payload.lost(str(exc)), terms, progress, None)
         raise PayloadError(
             f"the effect of key {claim.key!r} was done and will not be repeated, but its result is lost: {exc}"
         ) from exc
     return packed.value, _write_commit(run, claim, packed.payload, terms, progress, then)
+
+
+def pack_result(run: Run, value: Any, terms: Terms) -> payload.Packed:
+    """An effect's result ready to be stored, its `value` as a replay will have it. Raises `PayloadError`."""
+    if terms.returns is None:
+        return run.store.pack(value)
+    packed = run.store.pack(terms.returns.dump(value))
+    return replace(packed, value=terms.returns.load(packed.value))
+
+
+def read_result(run: Run, key: str, stored: Payload, terms: Terms) -> Any:
+    """The result of a committed key. Raises `PayloadError`."""
+    value = run.store.unpack(stored)
+    return value if terms.returns is None else terms.returns.read(key, value)
 
 
 def _write_commit(

@@ -16,7 +16,7 @@ from durastore.claims import Claim, under
 from durastore.clock import MICROSECONDS, microseconds
 from durastore.contract import ClaimRequest, Payload, StoredProgress
 from durastore.errors import ClaimLost, DurastoreError, StoreUnavailable
-from durastore.holding import Run, adopt, error_text, finish, give_back
+from durastore.holding import Run, adopt, error_text, finish, give_back, pack_result, read_result
 from durastore.steps import Effect, Steps
 from durastore.terms import Outcome, Terms
 
@@ -128,7 +128,7 @@ def transact(
         yield from _save(run, progress)
         return got
     retain = None if terms.retain is None else microseconds(terms.retain)
-    inner = partial(_in_transaction, run, got, effect)
+    inner = partial(_in_transaction, run, got, effect, terms)
     failed: Exception
     try:
         stored = yield partial(
@@ -152,14 +152,14 @@ def transact(
         raise
     else:
         run.let_go(got)
-        value = yield partial(run.store.unpack, stored)
+        value = yield partial(read_result, run, key, stored, terms)
         run.count("executed")
         return Outcome(value, "executed")
     yield from give_back(run, got, error_text(failed), in_doubt=False)
     raise failed
 
 
-def _in_transaction(run: Run, claim: Claim, effect: Callable[[Any], Any], tx: Any) -> Payload:
+def _in_transaction(run: Run, claim: Claim, effect: Callable[[Any], Any], terms: Terms, tx: Any) -> Payload:
     """The effect and its encoding. An error of the effect passes the store's classification by, unless it is transient."""
     try:
         value = under(claim, partial(effect, tx))
@@ -169,4 +169,4 @@ def _in_transaction(run: Run, claim: Claim, effect: Callable[[Any], Any], tx: An
         if isinstance(run.store.backend.classify(exc), StoreUnavailable):
             raise
         raise _EffectRaised(exc) from exc
-    return run.store.pack(value).payload
+    return pack_result(run, value, terms).payload

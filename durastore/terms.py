@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 from durastore.claims import Claim
 from durastore.errors import ConfigError
+from durastore.shapes import Shape
 
 __all__ = ["Found", "InDoubtPolicy", "NotFound", "Outcome", "Probe", "Status", "Terms", "Unknown"]
 
@@ -68,6 +69,8 @@ class Terms:
     retain: float | None = None
     max_attempts: int | None = None
     budget: float | None = None
+    returns: Shape | None = None
+    """What results are decoded into; None leaves them as the codec has them."""
 
     def __post_init__(self) -> None:
         for name in ("lease", "wait", "retain", "budget"):

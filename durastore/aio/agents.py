@@ -28,12 +28,13 @@ async def run_agent(
     save_every: SaveEvery = 1,
     on_step: OnStep | None = None,
     on_error: Callable[[int, Exception], bool | Awaitable[bool]] | None = None,
+    returns: Any = None,
 ) -> Summary:
     """As `durastore.run_agent`; `inputs` may be an async iterable, `call_model`, `on_step` and `on_error` coroutine functions.
 
     Cancelled, it begins no further step, and gives back what it holds.
     """
-    plan = Plan(ckpt.sync, call_model, key, agent.every(save_every), on_step, on_error)
+    plan = Plan(ckpt.sync, call_model, key, agent.every(save_every), on_step, on_error, returns=returns)
     plan.check(concurrency)
     source = _AsyncSource(inputs) if isinstance(inputs, AsyncIterable) else Source(inputs)
     with ckpt.sync.run.span():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from durastore import checkpoint as sync
 from durastore import keys
@@ -14,6 +14,7 @@ from durastore.checkpoint import Position, fingerprint_of, key_maker
 from durastore.claims import running
 from durastore.holding import error_text, give_back
 from durastore.protocol import run_once, transact
+from durastore.shapes import TypeForm
 from durastore.terms import Outcome
 
 if TYPE_CHECKING:
@@ -69,10 +70,23 @@ class Checkpoint:
     async def run_once(
         self,
         key: str,
+        side_effect: Callable[[], object],
+        *,
+        returns: type[T],
+        fingerprint: Any = ...,
+        progress: tuple[int, Any] | None = ...,
+        **terms: Any,
+    ) -> Outcome[T]: ...
+
+    @overload
+    async def run_once(
+        self,
+        key: str,
         side_effect: Callable[[], Awaitable[T]],
         *,
-        fingerprint: Any = None,
-        progress: tuple[int, Any] | None = None,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        progress: tuple[int, Any] | None = ...,
         **terms: Any,
     ) -> Outcome[T]: ...
 
@@ -82,8 +96,9 @@ class Checkpoint:
         key: str,
         side_effect: Callable[[], T],
         *,
-        fingerprint: Any = None,
-        progress: tuple[int, Any] | None = None,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        progress: tuple[int, Any] | None = ...,
         **terms: Any,
     ) -> Outcome[T]: ...
 
@@ -107,15 +122,39 @@ class Checkpoint:
         )
         return await self.store.driver.drive(steps)
 
+    @overload
+    async def transact(
+        self,
+        key: str,
+        effect: Callable[[Any], object],
+        *,
+        returns: type[T],
+        fingerprint: Any = ...,
+        progress: tuple[int, Any] | None = ...,
+        **terms: Any,
+    ) -> Outcome[T]: ...
+
+    @overload
     async def transact(
         self,
         key: str,
         effect: Callable[[Any], T],
         *,
+        returns: TypeForm | None = ...,
+        fingerprint: Any = ...,
+        progress: tuple[int, Any] | None = ...,
+        **terms: Any,
+    ) -> Outcome[T]: ...
+
+    async def transact(
+        self,
+        key: str,
+        effect: Callable[[Any], Any],
+        *,
         fingerprint: Any = None,
         progress: tuple[int, Any] | None = None,
         **terms: Any,
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """As `durastore.Checkpoint.transact`. The effect is a plain function, since the store's transaction is: it runs in the
         thread that holds it, and may be called again.
         """
@@ -132,7 +171,15 @@ class Checkpoint:
     async def _progress(self, progress: tuple[int, Any] | None) -> Any:
         return None if progress is None else await self.store.driver.thread(partial(self.sync.run.progress, *progress))
 
-    def once(self, *, key: str | Callable[..., str], **terms: Any) -> Once:
+    @overload
+    def once(
+        self, *, key: str | Callable[..., str], returns: type[T], **terms: Any
+    ) -> Callable[[Callable[P, Awaitable[T] | T]], Callable[P, Coroutine[Any, Any, T]]]: ...
+
+    @overload
+    def once(self, *, key: str | Callable[..., str], returns: TypeForm | None = ..., **terms: Any) -> Once: ...
+
+    def once(self, *, key: str | Callable[..., str], **terms: Any) -> Any:
         """As `durastore.Checkpoint.once`, for coroutine functions and plain ones: what is decorated is to be awaited."""
 
         def decorate(function: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Any]]:
@@ -147,13 +194,23 @@ class Checkpoint:
 
         return decorate
 
+    @overload
+    def claim(
+        self, key: str, *, returns: type[T], fingerprint: Any = ..., **terms: Any
+    ) -> AbstractAsyncContextManager[ManualClaim[T]]: ...
+
+    @overload
+    def claim(
+        self, key: str, *, returns: TypeForm | None = ..., fingerprint: Any = ..., **terms: Any
+    ) -> AbstractAsyncContextManager[ManualClaim[Any]]: ...
+
     @asynccontextmanager
-    async def claim(self, key: str, *, fingerprint: Any = None, **terms: Any) -> AsyncIterator[ManualClaim]:
+    async def claim(self, key: str, *, fingerprint: Any = None, **terms: Any) -> AsyncIterator[ManualClaim[Any]]:
         """As `durastore.Checkpoint.claim`."""
         chosen = self.sync.terms_with(**terms)
         asked = request(self.sync.run, keys.checked(key), chosen, fingerprint_of(fingerprint))
         got = await self.store.driver.drive(acquire(self.sync.run, asked, chosen))
-        manual = ManualClaim(self.store, sync.ManualClaim(self.sync.run, got, chosen))
+        manual: ManualClaim[Any] = ManualClaim(self.store, sync.ManualClaim(self.sync.run, got, chosen))
         if isinstance(got, Outcome):
             yield manual
             return
@@ -169,15 +226,15 @@ class Checkpoint:
                 await self.store.driver.drive(give_back(self.sync.run, got, error, in_doubt=chosen.in_doubt != "rerun"))
 
 
-class ManualClaim:
+class ManualClaim(Generic[T]):
     """As `durastore.ManualClaim`, awaited."""
 
-    def __init__(self, store: Store, manual: sync.ManualClaim) -> None:
+    def __init__(self, store: Store, manual: sync.ManualClaim[T]) -> None:
         self._store = store
         self.sync = manual
 
     @property
-    def outcome(self) -> Outcome[Any] | None:
+    def outcome(self) -> Outcome[T] | None:
         """As `durastore.ManualClaim.outcome`."""
         return self.sync.outcome
 
@@ -186,6 +243,6 @@ class ManualClaim:
         """As `durastore.ManualClaim.live`."""
         return self.sync.live
 
-    async def commit(self, result: Any, *, progress: tuple[int, Any] | None = None) -> Outcome[Any]:
+    async def commit(self, result: T, *, progress: tuple[int, Any] | None = None) -> Outcome[T]:
         """As `durastore.ManualClaim.commit`."""
         return await self._store.driver.thread(partial(self.sync.commit, result, progress=progress))

@@ -32,6 +32,7 @@ HEAVY = (
     "click",
     "rich",
     "tenacity",
+    "pydantic",
     "pytest",
 )
 
