@@ -34,7 +34,7 @@ cli: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/cli
 
 stores: $(VENV)/.dev
-	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/dynamodb tests/emulators
+	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/dynamodb tests/outages tests/emulators
 
 conformance: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/conformance

@@ -43,7 +43,7 @@ class Framing(Protocol):
         ...
 
     def refusal(self, kind: str, stream: int) -> tuple[bytes, bytes]:
-        """(To the client, to the server) in place of a request: ``refuse`` for "unavailable", ``throttle`` for "too much"."""
+        """(To the client, to the server) in place of a request: "unavailable", "too much" or "no right" (``deny``)."""
         ...
 
     ends_on_refusal: bool
@@ -54,7 +54,7 @@ class _PostgreSQL:
     """Sync and simple Query each ask for one answer. What comes before them is held back, so that no half arrives."""
 
     ends_on_refusal = True
-    _codes: Mapping[str, bytes] = {"refuse": b"57P01", "throttle": b"53300"}
+    _codes: Mapping[str, bytes] = {"refuse": b"57P01", "throttle": b"53300", "deny": b"42501"}
 
     def __init__(self) -> None:
         self._pending, self._held, self._started = b"", b"", False
@@ -99,7 +99,7 @@ class _MySQL:
     """A command begins a new sequence of packets."""
 
     ends_on_refusal = True
-    _codes: Mapping[str, int] = {"refuse": 1053, "throttle": 1040}
+    _codes: Mapping[str, int] = {"refuse": 1053, "throttle": 1040, "deny": 1142}
 
     def __init__(self) -> None:
         self._pending = b""
@@ -128,6 +128,7 @@ class _HTTP1:
     _codes: Mapping[str, tuple[int, str]] = {
         "refuse": (503, "com.amazon.coral.availability#ServiceUnavailableException"),
         "throttle": (400, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"),
+        "deny": (400, "com.amazon.coral.service#AccessDeniedException"),
     }
 
     def __init__(self) -> None:
@@ -162,7 +163,7 @@ class _GRPC:
     """A unary call is asked when the client has ended its stream, and answered by the headers that end the server's."""
 
     ends_on_refusal = False
-    _codes: Mapping[str, bytes] = {"refuse": b"14", "throttle": b"8"}
+    _codes: Mapping[str, bytes] = {"refuse": b"14", "throttle": b"8", "deny": b"7"}
 
     def __init__(self) -> None:
         self._pending, self._answers = b"", b""

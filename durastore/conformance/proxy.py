@@ -20,10 +20,10 @@ from durastore.conformance.routes import Route, route_of
 
 __all__ = ["FAULTS", "Fault", "Proxy"]
 
-Fault = Literal["drop", "lose", "reset", "refuse", "throttle", "delay"]
-FAULTS: tuple[Fault, ...] = ("drop", "lose", "reset", "refuse", "throttle", "delay")
-"""The request never arrives; its answer does not; half its answer does; the store says "unavailable"; it says "too much"; the
-request is late."""
+Fault = Literal["drop", "lose", "reset", "refuse", "throttle", "deny", "delay"]
+FAULTS: tuple[Fault, ...] = ("drop", "lose", "reset", "refuse", "throttle", "deny", "delay")
+"""The request never arrives; its answer does not; half its answer does; the store says "unavailable"; it says "too much"; it
+says "you have no right to that", which no trying again mends; the request is late."""
 DELAY_SECONDS = 0.05
 _CHUNK = 65536
 _START_SECONDS_MAX = 10.0
