@@ -126,9 +126,14 @@ class Store:
     def records(
         self, *, run_id: str | None = None, state: RecordState | None = None, prefix: str = ""
     ) -> Iterator[Record]:
-        """The records that match all filters, lazily, in no promised order. Looks only."""
-        for page in self._pages("scan", self.backend.scan, run_id=run_id, state=state, prefix=prefix):
-            yield from filter(None, self._views(page.items))
+        """The records that match all filters, lazily, in no promised order. Looks only.
+
+        Raises `InvalidKey` at once for a run id or a prefix with which no run's id and no key can be or begin.
+        """
+        wanted = None if run_id is None else keys.checked(run_id, "run id")
+        begins = prefix and keys.checked(prefix, "prefix")
+        pages = self._pages("scan", self.backend.scan, run_id=wanted, state=state, prefix=begins)
+        return (record for page in pages for record in self._views(page.items) if record is not None)
 
     def runs(self) -> Iterator[Progress]:
         """The runs that saved progress, lazily, in no promised order. Looks only."""

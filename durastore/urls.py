@@ -28,6 +28,8 @@ _EXTRAS = {
     "firestore": "firestore",
     "dynamodb": "dynamodb",
 }
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of Unicode that no URL may hold as they are: control characters, surrogates, line and paragraph separators."""
 Convert = Callable[[Any], Any]
 
 
@@ -66,6 +68,7 @@ class StoreURL:
 
 def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
     """Parse a config URL. Keyword `options` go on top of those in the URL; one given twice is an error."""
+    _check_characters(url)
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme:
         raise ConfigError(
@@ -76,6 +79,19 @@ def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
     namespace = _convert("namespace", given.pop("namespace", "default"), _namespace)
     create = _convert("create", given.pop("create", None), lambda value: None if value is None else boolean(value))
     return StoreURL(scheme.lower(), address, namespace, create, given)
+
+
+def _check_characters(url: str) -> None:
+    """A NUL ends strings elsewhere, `urlsplit` drops newlines without a word, and messages are one line."""
+    from unicodedata import category
+
+    bad = next((mark for mark in url if not mark.isprintable() and category(mark) in _UNSEEN), None)
+    if bad is None and "%00" in url:
+        bad = "%00"
+    if bad is not None:  # the URL itself is not shown: who knows where in it a password ends
+        raise ConfigError(
+            f"the store URL holds {bad!r}: no line break, control character, NUL or lone surrogate may be in it"
+        )
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
@@ -183,9 +199,9 @@ def seconds(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Any text but the empty one."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected text, not {value!r}")
+    """Any text but the empty one, NUL and lone surrogates."""
+    if not isinstance(value, str) or not value or "\0" in value or not value.isprintable():
+        raise ValueError(f"expected text that can be printed, not {value!r}")
     return value
 
 

@@ -72,9 +72,7 @@ class _Server:
         if not port.isdecimal():
             raise ConfigError(f"{url} has a bad port: {port!r}")
         user, _, password = (unquote(part) for part in login.partition(":"))
-        return cls(
-            user or None, password or None, unquote(host).strip("[]") or "localhost", int(port), unquote(database)
-        )
+        return cls(user or None, password or None, _host(unquote(host), url), int(port), unquote(database))
 
     def postgresql(self, options: Mapping[str, Any]) -> Connect:
         import psycopg
@@ -103,18 +101,31 @@ class _Server:
         socket: dict[str, Any] = {"unix_socket": self.host} if self.host.startswith("/") else {"host": self.host}
 
         def connect() -> Any:
-            return pymysql.connect(
-                **socket,
-                port=self.port,
-                user=self.user,
-                password=self.password or "",
-                database=self.database,
-                connect_timeout=CONNECT_TIMEOUT,
-                **mysql_arguments(),
-                **_mysql_tls(options),
-            )
+            try:
+                return pymysql.connect(
+                    **socket,
+                    port=self.port,
+                    user=self.user,
+                    password=_mysql_password(self.password),
+                    database=self.database,
+                    connect_timeout=CONNECT_TIMEOUT,
+                    **mysql_arguments(),
+                    **_mysql_tls(options),
+                )
+            except OSError as exc:  # of the certificates: what the network says, PyMySQL puts into an error of its own
+                raise ConfigError(f"sslrootcert {options.get('sslrootcert')!r} cannot be used: {exc}") from exc
 
         return connect
+
+
+def _host(given: str, url: StoreURL) -> str:
+    host = given.strip("[]") or "localhost"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        if not host.startswith("/"):
+            raise ConfigError(f"{url} has a bad host: a part of a host's name has 1 to 63 characters") from None
+    return host
 
 
 def postgresql_arguments() -> dict[str, Any]:
@@ -132,6 +143,11 @@ def mysql_arguments() -> dict[str, Any]:
         "read_timeout": ANSWER_TIMEOUT,
         "write_timeout": ANSWER_TIMEOUT,
     }
+
+
+def _mysql_password(password: str | None) -> bytes:
+    """PyMySQL would say it in Latin-1, or not at all; whoever set it did so over a connection in UTF-8."""
+    return (password or "").encode()
 
 
 def _mysql_tls(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +179,9 @@ class _Instance:
         self._ip_type: str = options.get("ip_type", "public")
         self._driver = "psycopg" if kind == "postgresql" else "pymysql"
         self._arguments = postgresql_arguments() if kind == "postgresql" else mysql_arguments()
-        self._arguments |= {"user": user, "db": unquote(database)} | ({} if self._iam else {"password": password})
+        self._arguments |= {"user": user, "db": unquote(database)}
+        if not self._iam:
+            self._arguments["password"] = password if kind == "postgresql" else _mysql_password(password)
         self._make = _connector_class(url)
         self.forked()
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ProfileNotFound
+from botocore.exceptions import BotoCoreError, ProfileNotFound
 from botocore.loaders import create_loader
 from botocore.session import Session
 
@@ -53,13 +53,15 @@ class Target:
     """Whether `commit` claims the next key in one transaction; None: if it is a transaction anyway, by its progress."""
 
     def client(self, timestamp: Callable[[], str | None]) -> DynamoDBClient:
-        """A client of its own. `timestamp` gives the time to sign with. Raises `ConfigError` without a region."""
+        """A client of its own. `timestamp` gives the time to sign with. Raises `ConfigError` for no region or a bad one."""
         try:
             session = Session(profile=self.profile)
             session.register_component("data_loader", _DESCRIPTIONS)
             return self._client(session, timestamp)
         except ProfileNotFound as exc:
             raise ConfigError(f"{exc}; run: aws configure list-profiles") from None
+        except (BotoCoreError, ValueError) as exc:  # a region or an endpoint that is none, wherever it is configured
+            raise ConfigError(f"boto3: {' '.join(str(exc).split())[:300]}") from exc
 
     def _client(self, session: Session, timestamp: Callable[[], str | None]) -> DynamoDBClient:
         region = self.region or session.get_config_variable("region")

@@ -35,6 +35,8 @@ _OPTIONS = (
 no connection with other channels, so that a forked child gets one of its own; and reading streams in the calling thread, which
 makes a read 0.55 instead of 0.70 ms, and one of 1,000 documents a quarter faster."""
 _COLLECTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_ID = re.compile(r"[A-Za-z0-9().:_-]{1,100}")
+"""A project or a database. Both go into headers, which take ASCII alone."""
 TIMEOUT = 10.0
 
 
@@ -99,7 +101,7 @@ def parse(url: urls.StoreURL) -> Target:
 
 def _address(url: urls.StoreURL) -> tuple[str, str]:
     parts = [unquote(part) for part in url.address.strip("/").split("/")]
-    if not parts[0] or len(parts) > 2 or any("/" in part for part in parts):  # noqa: PLR2004  project and database
+    if len(parts) > 2 or not all(map(_ID.fullmatch, parts)):  # noqa: PLR2004  project and database
         raise ConfigError(
             f"a Firestore URL names a project and a database: firestore://PROJECT/DATABASE, or firestore://PROJECT for the "
             f"database (default); not {url}"

@@ -23,7 +23,12 @@ def connect(url: StoreURL) -> SQLiteBackend:
         raise ConfigError(
             f"{url} names no file; write sqlite:///relative.db or sqlite:////absolute.db (for a store in memory: memory://)"
         )
-    path = Path(name).absolute()
-    if not path.parent.is_dir():
+    path = Path(name if not name.startswith("//") else f"/{name.lstrip('/')}").absolute()  # in a URI, // begins a host
+    try:
+        found = path.parent.is_dir()
+        path.exists()  # raises for a name that is too long, or a folder that may not be looked into
+    except OSError as exc:
+        raise ConfigError(f"{str(path)!r} cannot be used: {exc.strerror}") from exc
+    if not found:
         raise ConfigError(f"the folder {str(path.parent)!r} does not exist; make it, or name another file")
     return SQLiteBackend(path, url.namespace, **options)

@@ -6,13 +6,20 @@ import sys
 
 import click
 
+from durastore.cli.options import file_name
+
 __all__ = ["conformance"]
 
 
 @click.command()
 @click.argument("url")
 @click.option(
-    "--report", "reports", multiple=True, metavar="FILE", help="Write the report too: .txt, .json or .md. Repeatable."
+    "--report",
+    "reports",
+    multiple=True,
+    type=file_name,
+    metavar="FILE",
+    help="Write the report too: .txt, .json or .md. Repeatable.",
 )
 @click.option("--no-setup", is_flag=True, help="The store is set up already; do not try.")
 @click.option(

@@ -18,7 +18,7 @@ from durastore.cli.exits import Exit, Interrupted, code_of, complain, tell
 from durastore.cli.guarding import Guard
 from durastore.cli.lines import FileLines, Lines, opened
 from durastore.cli.notices import show_notices
-from durastore.cli.options import as_json, chosen, example, on_store, to_work
+from durastore.cli.options import as_json, chosen, example, file_name, on_store, to_work
 from durastore.cli.output import check_writable, write_results
 from durastore.cli.printing import json_line
 from durastore.cli.reporting import Report, report
@@ -47,7 +47,7 @@ def _save_every(_ctx: click.Context, _param: click.Parameter, value: str) -> Sav
         legend=True,
     ),
 )
-@click.argument("input_path", metavar="INPUT")
+@click.argument("input_path", type=file_name, metavar="INPUT")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")
 @click.option(
     "--run", "run_id", metavar="RUN", help="The run's name. Default: from INPUT's path and CMD; told on stderr."
@@ -56,7 +56,10 @@ def _save_every(_ctx: click.Context, _param: click.Parameter, value: str) -> Sav
     "--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Commands at once."
 )
 @click.option(
-    "--output", metavar="FILE", help="Write all results of the run, as JSON lines in input order, at its end."
+    "--output",
+    type=file_name,
+    metavar="FILE",
+    help="Write all results of the run, as JSON lines in input order, at its end.",
 )
 @click.option(
     "--key",

@@ -15,7 +15,7 @@ import click
 
 from durastore import urls
 from durastore.cli.exits import Exit, complain, tell
-from durastore.cli.options import as_json, can_debug, chosen, duration, example, on_store
+from durastore.cli.options import as_json, can_debug, chosen, duration, example, file_name, on_store
 from durastore.cli.output import check_writable, destination
 from durastore.cli.printing import fields, json_line
 from durastore.codec import JSONCodec
@@ -134,7 +134,12 @@ def _journal(url: str) -> Store:
 
 @click.command("export", epilog=example("durastore export --url sqlite:///jobs.db -o jobs.ndjson"))
 @click.option(
-    "-o", "--output", default="-", metavar="FILE", help="Default: stdout. A file appears whole or not at all."
+    "-o",
+    "--output",
+    default="-",
+    type=file_name,
+    metavar="FILE",
+    help="Default: stdout. A file appears whole or not at all.",
 )
 @wait_option
 @click.option("--schema", is_flag=True, help="Write the JSON Schema of the lines instead.")
@@ -161,7 +166,7 @@ def export_store(url: str | None, output: str, wait: str, *, schema: bool, as_js
 
 
 @click.command("import", epilog=example("durastore import --url postgresql://user@host/db jobs.ndjson"))
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=file_name, metavar="FILE")
 @dry_option
 @on_store
 @as_json

@@ -15,7 +15,7 @@ from durastore.cli.exits import LEGEND, tell
 from durastore.store import Store
 from durastore.store import open as open_store
 
-__all__ = ["as_json", "can_debug", "chosen", "duration", "example", "on_store", "to_look", "to_work"]
+__all__ = ["as_json", "can_debug", "chosen", "duration", "example", "file_name", "on_store", "to_look", "to_work"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FALLBACK_URL = "sqlite:///durastore.db"
@@ -28,6 +28,17 @@ def duration(value: str | float) -> float:
     if match is None:
         raise click.BadParameter(f"{value!r} is no duration; write 30, 1.5s, 500ms, 15m, 12h or 7d")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def file_name(value: str) -> str:
+    """A name by which the system can open a file, or ``-``: said before any work is begun. Raises `click.BadParameter`."""
+    try:
+        usable = value != "" and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise click.BadParameter(f"{value!r} is no file's name")
+    return value
 
 
 def on_store(command: F) -> F:

@@ -25,7 +25,7 @@ def check_writable(path: str) -> None:
     folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120  the path is a string from the shell
     if path != "-" and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):  # noqa: PTH112
         raise ConfigError(f"cannot write {path!r}: its folder is not there, or not writable")
-    if path != "-" and os.path.isdir(path):  # noqa: PTH112
+    if path != "-" and (os.path.isdir(path) or os.path.basename(path) in ("", ".", "..")):  # noqa: PTH112, PTH119
         raise ConfigError(f"cannot write {path!r}: it is a folder")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import aiohttp
 import multidict
@@ -16,6 +18,7 @@ from google.cloud.sql import connector as google
 import durastore
 from durastore import emulators, urls
 from durastore.errors import ConfigError, StoreUnavailable
+from tests.outages.ways import run
 
 INSTANCE = "project:region:instance"
 
@@ -76,7 +79,23 @@ def test_with_a_password(fake: type[FakeConnector], kind: str, url: str) -> None
         assert "s%3Acret" not in repr(store)
     [made] = fake.made
     assert made.options["enable_iam_auth"] is False
-    assert made.asked[0][2]["password"] == "s:cret"
+    assert made.asked[0][2]["password"] == ("s:cret" if kind == "postgresql" else b"s:cret")
+
+
+@pytest.mark.parametrize("password", ["pä€ss😀", "a b:/?#[]@%&+'\""])
+def test_any_letters_in_a_password(url: str, kind: str, password: str) -> None:
+    """A password is said to the server as whoever set it said it: in UTF-8."""
+    name = f"u{uuid.uuid4().hex[:12]}"
+    whole = f"{name}@'%'" if kind == "mysql" else name
+    said = password.replace("'", "''")
+    login = f"IDENTIFIED BY '{said}'" if kind == "mysql" else f"PASSWORD '{said}'"
+    tables = "durastore.*" if kind == "mysql" else "ALL TABLES IN SCHEMA public"
+    run(url, f"CREATE USER {whole} {'' if kind == 'mysql' else 'LOGIN '}{login}")
+    run(url, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {whole}")
+    theirs = url.replace("durastore:durastore@", f"{name}:{quote(password, safe='')}@")
+    assert theirs != url
+    with durastore.open(theirs) as store:
+        assert store.checkpoint("run").run_once("key", lambda: 1).value == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="not run: there is no fork on this system")
