@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 
 from durastore.errors import ConfigError, DurastoreError, SchemaError, StoreUnavailable
@@ -33,9 +35,25 @@ def _unopened(path: Path, text: str) -> DurastoreError:
                 f"{path.parent}: no file can be made in this folder; look at its rights (SQLite: {text})"
             )
         return SchemaError(f"{path}: there is no such file; create it with: durastore init --url sqlite:///{path}")
+    if _out_of_files():
+        return StoreUnavailable(f"{path}: this process has too many files open; raise ulimit -n (SQLite: {text})")
     return ConfigError(
         f"{path}: the file, or its -wal beside it, cannot be opened; look at their rights (SQLite: {text})"
     )
+
+
+def _out_of_files() -> bool:
+    """Whether the system lets this process open no more: SQLite wants the file, its -wal and its -shm.
+
+    Tried on another file: who closes SQLite's own drops the locks that other threads have on it.
+    """
+    try:
+        with ExitStack() as opened:
+            for _ in range(3):
+                opened.enter_context(Path(os.devnull).open("rb"))
+    except OSError as exc:
+        return exc.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[DurastoreError], str], ...] = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,14 +18,14 @@ from durastore._emulators.supervisor import Process
 from durastore.conformance.proxy import Proxy
 from tests.conftest import shared
 
-from .ways import Way, cut, killed, locked, read_only, refusing, run
+from .ways import Way, crowded, cut, killed, locked, read_only, refusing, run
 
-Own = Callable[[str], emulators.Server]
+Own = Callable[[str], Any]
 NETWORKED = ("postgresql", "mysql", "firestore", "dynamodb")
 WAYS = [
     ("sqlite", "locked"),
     *((store, way) for store in NETWORKED for way in ("cut", "throttled")),
-    *((store, way) for store in ("postgresql", "mysql") for way in ("killed", "read-only")),
+    *((store, way) for store in ("postgresql", "mysql") for way in ("killed", "read-only", "crowded")),
 ]
 """The emulators of Firestore and DynamoDB keep nothing when they are killed, so that for those two a cut line stands for it."""
 
@@ -71,11 +71,13 @@ def _ground(store: str, way: str, folder: Path, own: Own, stack: ExitStack) -> G
     if store == "sqlite":
         url = f"sqlite:///{folder}/jobs.db"
         return Ground(url, url, locked(folder / "jobs.db"))
-    if way in ("killed", "read-only"):
+    if way in ("killed", "read-only", "crowded"):
         server = own(store)
         url = in_namespace(server.url)
         if way == "killed":
             return Ground(url, url, killed(server))
+        if way == "crowded":
+            return Ground(url, url, crowded(server))
         return Ground(plain_user(url), url, read_only(server))
     direct = in_namespace(shared(store))
     proxy = stack.enter_context(Proxy.before(direct))

@@ -6,13 +6,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
+
+import pytest
 
 from durastore import emulators, urls
 from durastore.conformance.proxy import Fault, Proxy
 
-__all__ = ["DOWN_SECONDS", "LEASE", "Outage", "Way", "cut", "killed", "locked", "read_only", "refusing"]
+__all__ = ["DOWN_SECONDS", "LEASE", "Outage", "Way", "crowded", "cut", "killed", "locked", "read_only", "refusing"]
 
 LEASE = 0.6
 DOWN_SECONDS = 2 * LEASE
@@ -119,6 +121,56 @@ def read_only(server: emulators.Server) -> Way:
             run(server.url, *(line.format("OFF") for line in _READ_ONLY[server.name]))
 
     return way
+
+
+_CROWD_MAX = 1000
+_SESSIONS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = 'durastore' AND pid <> pg_backend_pid()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = 'durastore' AND id <> CONNECTION_ID()",
+}
+_END = {"postgresql": "SELECT pg_terminate_backend({}, 10000)", "mysql": "KILL {}"}
+
+
+def crowded(server: emulators.Server) -> Way:
+    """Others have all connections of a server: those that were there end, and no new one is let in."""
+    connect = urls.connect(urls.parse(server.url))._pool._target.connect  # type: ignore[attr-defined]
+
+    def ended() -> Any:
+        """Another's first connection, when it has ended all that were there."""
+        first = connect()
+        _limit(first, 10)
+        with first.cursor() as cursor:
+            cursor.execute(_SESSIONS[server.name])
+            for (session,) in cursor.fetchall():
+                with suppress(Exception):  # it has ended by itself
+                    cursor.execute(_END[server.name].format(session))
+        return first
+
+    def crowd() -> Iterator[Any]:
+        yield ended()
+        with suppress(Exception):  # that there are too many is what is wanted
+            for _ in range(_CROWD_MAX):
+                yield connect()
+            pytest.fail("the server lets in everybody")
+
+    @contextmanager
+    def way() -> Iterator[None]:
+        others = list(crowd())
+        try:
+            yield
+        finally:
+            _limit(others[0], 300)
+            for other in others:
+                other.close()
+
+    return way
+
+
+def _limit(connection: Any, number: int) -> None:
+    """MySQL's limit can be set as it runs; to reach its 300 by connections takes seconds. PostgreSQL's is 100, and stays."""
+    if hasattr(connection, "thread_id"):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET GLOBAL max_connections = {number}")
 
 
 def run(url: str, *statements: str) -> None:

@@ -334,6 +334,38 @@ def test_file_size_limit(tmp_path: Path) -> None:
     assert hasattr(signal, "SIGXFSZ")
 
 
+def test_too_many_open_files(tmp_path: Path) -> None:
+    """A thread that cannot open the file for lack of descriptors waits for one: that is nothing of the file's rights."""
+    program = (
+        "import durastore, os, resource, threading, time\n"
+        f"store = durastore.open('sqlite:///{tmp_path}/agent.db')\n"
+        "ckpt = store.checkpoint('run')\n"
+        "ckpt.run_once('before', lambda: 1)\n"
+        "taken = []\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
+        "def take():\n"
+        "    try:\n"
+        "        while True: taken.append(os.open(os.devnull, os.O_RDONLY))\n"
+        "    except OSError: pass\n"
+        "def give():\n"
+        "    while taken: os.close(taken.pop())\n"
+        "def other():\n"
+        "    store.deadlines['claim'] = 0.05\n"
+        "    try: ckpt.run_once('key', lambda: 2)\n"
+        "    except durastore.StoreUnavailable as exc: print('refused', 'ulimit -n' in str(exc))\n"
+        "    store.deadlines['claim'] = 30\n"
+        "    threading.Timer(0.2, give).start()\n"
+        "    print(ckpt.run_once('key', lambda: 2))\n"
+        "thread = threading.Thread(target=other)\n"
+        "import tenacity, random, concurrent.futures\n"
+        "take()\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["refused True", "Outcome(value=2, status='executed')"], done.stderr
+
+
 def test_a_folder_without_rights(tmp_path: Path) -> None:
     """A new file in a folder that may not be written is a mistake in the configuration, and the message names the folder."""
     shut = tmp_path / "shut"
