@@ -69,8 +69,7 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path, own: Own) -> Iterator
 
 def _ground(store: str, way: str, folder: Path, own: Own, stack: ExitStack) -> Ground:
     if store == "sqlite":
-        url = f"sqlite:///{folder}/jobs.db"
-        return Ground(url, url, locked(folder / "jobs.db"))
+        return in_file(folder)
     if way in ("killed", "read-only", "crowded"):
         server = own(store)
         url = in_namespace(server.url)
@@ -82,6 +81,12 @@ def _ground(store: str, way: str, folder: Path, own: Own, stack: ExitStack) -> G
     direct = in_namespace(shared(store))
     proxy = stack.enter_context(Proxy.before(direct))
     return Ground(proxy.through(direct), direct, cut(proxy) if way == "cut" else refusing(proxy, "throttle"))
+
+
+def in_file(folder: Path) -> Ground:
+    """SQLite, which itself would wait for longer than the outage lasts: here the store has to."""
+    url = f"sqlite:///{folder}/jobs.db?busy_timeout=0.05"
+    return Ground(url, url, locked(folder / "jobs.db"))
 
 
 def in_namespace(url: str) -> str:

@@ -43,6 +43,13 @@ class Outage:
         """Until the store is back."""
         assert self._over.wait(60), "the store comes back"
 
+    def __enter__(self) -> Outage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.begun:
+            self.wait()
+
     def _run(self) -> None:
         with self._way():
             self._down.set()
