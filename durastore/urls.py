@@ -82,12 +82,16 @@ def parse(url: str, options: Mapping[str, Any] | None = None) -> StoreURL:
 
 
 def _check_characters(url: str) -> None:
-    """A NUL ends strings elsewhere, `urlsplit` drops newlines without a word, and messages are one line."""
+    """A NUL ends strings elsewhere, `urlsplit` drops newlines without a word, and messages are one line. Percent-encoded ones may
+    stand in a password alone, but for NUL.
+    """
     from unicodedata import category
+    from urllib.parse import unquote
 
-    bad = next((mark for mark in url if not mark.isprintable() and category(mark) in _UNSEEN), None)
+    shown = url + unquote(url.rpartition("@")[2])
+    bad = next((mark for mark in shown if not mark.isprintable() and category(mark) in _UNSEEN), None)
     if bad is None and "%00" in url:
-        bad = "%00"
+        bad = "\0"
     if bad is not None:  # the URL itself is not shown: who knows where in it a password ends
         raise ConfigError(
             f"the store URL holds {bad!r}: no line break, control character, NUL or lone surrogate may be in it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -84,6 +85,8 @@ PLACES: dict[str, Make] = {
     "import": lambda text, _: ["import", "--", text],
     "import line": lambda text, folder: ["import", str(_written(folder, text))],
     "doctor": lambda text, folder: ["doctor", "--url", _url(text, folder)],
+    "doctor path": lambda text, folder: ["doctor", "--url", f"sqlite:///{folder}/{quote(text, errors='replace')}.none"],
+    "runs path": lambda text, folder: ["runs", "--url", f"sqlite:///{folder}/no/{quote(text, errors='replace')}"],
     "demo": lambda text, folder: ["demo", "--limit", text, "--url", _url("demo", folder)],
     "conformance": lambda text, _: ["conformance", "--", f"{text}://x"],
     "conformance --report": lambda text, _: ["conformance", "--soak", "0", "--report", text, "memory://"],
@@ -93,7 +96,7 @@ PLACES: dict[str, Make] = {
 }
 PASSES = "once fails with"
 """What its command wrote passes as it is: a terminal that would obey it was given to that command."""
-FINDS = ("doctor",)
+FINDS = ("doctor", "doctor path")
 """What it has to say is its result."""
 WITHOUT_JSON = ("conformance", "emulators", "no such", "demo")
 
@@ -102,6 +105,20 @@ def _written(folder: Path, text: str) -> Path:
     path = folder / "in.ndjson"
     path.write_bytes(text.encode("utf-8", "surrogatepass") + b"\n" + json.dumps({text: text}).encode())
     return path
+
+
+def _put(shell: Shell, text: str) -> None:
+    """A run, a key, a result and an error of that text, as far as a store takes it."""
+
+    def fail() -> None:
+        raise RuntimeError(text)
+
+    with shell.store() as store, suppress(durastore.InvalidKey):
+        ckpt = store.checkpoint(text, in_doubt="halt")
+        ckpt.save_progress(1, {text: text})
+        ckpt.run_once(text, lambda: text)
+        with suppress(RuntimeError, durastore.InDoubt):
+            ckpt.run_once(f"{text}-failed", fail)
 
 
 def test_every_command_is_here() -> None:
@@ -124,11 +141,17 @@ def contents(store: durastore.Store) -> list[Any]:
 def test_through_every_command(shell: Shell, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shown, never obeyed; told by an exit code; and another tenant's data are as they were."""
     monkeypatch.setenv("COLUMNS", "500")
+    examined(shell, place)
+
+
+def examined(shell: Shell, place: str) -> None:
+    """Every hostile text in one place."""
     tenant = f"sqlite:///{shell.folder}/jobs.db?namespace=tenant"
     with durastore.open(tenant) as store:
         store.checkpoint("run").run_once("theirs", lambda: "secret of theirs")
         before = contents(store)
     for name, text in HOSTILE.items():
+        _put(shell, text)
         for extra in ([],) if place.startswith(WITHOUT_JSON) else ([], ["--json"]):
             args = PLACES[place](text, shell.folder)
             done = shell(args[0], *extra, *args[1:], code=None)

@@ -116,7 +116,15 @@ VERBS: dict[str, Callable[[durastore.Store], Any]] = {
 @pytest.mark.parametrize(("name", "field", "value"), CASES, ids=lambda value: "missing" if value is MISSING else None)
 def test_damaged_record(name: str, field: str, value: Any, tmp_path: Path) -> None:
     """Each verb raises `PayloadError`, in one line; the record stays as it is, and other keys are not concerned."""
-    with _opened(name, tmp_path) as store:
+    refused(name, field, value, tmp_path)
+
+
+def refused(
+    name: str, field: str, value: Any, folder: Path, wrap: Callable[[Any], Any] = lambda backend: backend
+) -> None:
+    """A record that is damaged, met by each verb of a store behind a wrapper."""
+    with _opened(name, folder) as store:
+        store.backend = wrap(store.backend)
         store.backend.claim(_request(lease=0))
         WRITES[name](store, field, value)
         for verb, call in VERBS.items():

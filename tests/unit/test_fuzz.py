@@ -13,7 +13,7 @@ from durastore import payload, urls
 from durastore.codec import JSONCodec
 from durastore.contract import Limits, Payload, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, DurastoreError, PayloadError
-from durastore.keys import checked
+from durastore.keys import KEY_BYTES_MAX, checked
 from durastore.soundness import sound
 
 EXAMPLES = 300
@@ -197,3 +197,5 @@ def test_keys(key: Any) -> None:
         assert "\x1b" not in str(exc)  # noqa: PT017  either may happen
         return
     assert said == key
+    assert 0 < len(said.encode()) <= KEY_BYTES_MAX
+    assert "\0" not in said
