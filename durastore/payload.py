@@ -165,6 +165,8 @@ def unpack(payload: Payload, codec: Codec, fetch: Callable[[str], Sequence[bytes
 
 
 def _joined(chunks: Sequence[bytes], *, size: int, checksum: str, count: int) -> bytes:
+    if not all(isinstance(chunk, (bytes, bytearray, memoryview)) for chunk in chunks):
+        raise PayloadError("the stored value is damaged: a chunk holds no bytes")
     body = b"".join(chunks)
     if len(chunks) != count or len(body) != size or _checksum(body) != checksum:
         raise PayloadError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from durastore import rules
 from durastore_dynamodb.api import Api, Refused
-from durastore_dynamodb.items import Guard, Item, Update, number, record_of
+from durastore_dynamodb.items import Guard, Item, Update, bytes_of, integer_of, number, record_of
 from durastore_dynamodb.layout import BY_TODO, SHARDS, Key, Names, shard_of
 
 __all__ = ["CHUNK", "Chunks", "Pointer"]
@@ -77,7 +77,7 @@ class Chunks:
         for start in range(0, len(keys), _READ):
             found.update(self._api.get_all(keys[start : start + _READ]))
         stored = [found.get((key["pk"]["S"], key["sk"]["S"])) for key in keys]
-        return [bytes(item["data"]["B"]) for item in stored if item is not None]
+        return [bytes_of(item, "data") for item in stored if item is not None]
 
     def follow(self, *pointers: Pointer) -> list[Update]:
         """What to write beside items whose payloads change: one update for each describing item."""
@@ -121,7 +121,7 @@ class Chunks:
             return False
         keys = [self._names.chunk(blob, index) for index in range(_count(about))]
         self._api.write_all([{"DeleteRequest": {"Key": key}} for key in keys])
-        after = {":rev": number(int(about["rev"]["N"]) + 1)}
+        after = {":rev": number(integer_of(about, "rev") + 1)}
         return not isinstance(self._api.delete(doomed.key, Guard("#rev = :rev", after)), Refused)
 
     # Orphans
@@ -147,9 +147,9 @@ class Chunks:
     def _sweep(self, blob: str, at: int) -> bool:
         """Delete a payload unless it is young or pointed to; then note when to look again."""
         about = self._api.get(self._names.payload(blob))
-        if about is None or "todo" not in about or int(about["due"]["N"]) > at:
+        if about is None or "todo" not in about or integer_of(about, "due") > at:
             return False  # the index was behind
-        due = int(about.get("written", {"N": "0"})["N"]) + rules.ORPHAN_AGE
+        due = integer_of(about, "written") + rules.ORPHAN_AGE
         if due <= at:
             used = self._used_until(blob, about, at)
             if used == 0:
@@ -190,4 +190,4 @@ def _points(item: Mapping[str, Mapping[str, str]], blob: str) -> bool:
 
 
 def _count(about: Item | None) -> int:
-    return int(about["count"]["N"]) if about is not None and "count" in about else 0
+    return 0 if about is None else integer_of(about, "count")

@@ -106,6 +106,8 @@ def _answered(error: ClientError, target: Target) -> DurastoreError | None:
         return None
     if error.operation_name != "TransactWriteItems" and any(words in said for words in _OTHER_TABLE):
         return SchemaError(f"table {target.table!r} is not durastore's, or lacks an index ({said}); {CREATE}")
+    if error.operation_name == "UpdateItem" and "incorrect data type" in said:
+        return PayloadError(f"a record or run is damaged: restore it or remove it in the store itself ({said})")
     return _invalid(said)
 
 

@@ -11,7 +11,20 @@ from durastore.contract import Payload, RecordState, StoredProgress, StoredRecor
 from durastore.soundness import sound
 from durastore_dynamodb.layout import Key, Names, shard_of
 
-__all__ = ["Guard", "Item", "Update", "number", "record_item", "record_of", "retention", "run_of", "unchanged", "whole"]
+__all__ = [
+    "Guard",
+    "Item",
+    "Update",
+    "bytes_of",
+    "integer_of",
+    "number",
+    "record_item",
+    "record_of",
+    "retention",
+    "run_of",
+    "unchanged",
+    "whole",
+]
 
 Item = dict[str, Any]
 """Attributes by name, as the low-level client has them: ``{"N": "1"}``."""
@@ -124,6 +137,18 @@ def run_of(item: Item) -> StoredProgress:
         incarnation=_integer(item, "incarnation") or 0,
         updated_at=_integer(item, "updated_at") or 0,
     )
+
+
+@sound
+def integer_of(item: Item, name: str) -> int:
+    """A number of an item that is read beside records and runs; 0 when it has none."""
+    return _integer(item, name) or 0
+
+
+@sound
+def bytes_of(item: Item, name: str) -> bytes:
+    """The same of binary data, which must be there."""
+    return _bytes(item[name])
 
 
 def _text(item: Item, name: str) -> str | None:

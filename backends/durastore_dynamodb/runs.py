@@ -9,7 +9,7 @@ from typing import Any
 from durastore.contract import Payload, StoredProgress
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import Chunks, Pointer
-from durastore_dynamodb.items import Guard, Item, Update, conditional, number, run_of
+from durastore_dynamodb.items import Guard, Item, Update, conditional, integer_of, number, run_of
 from durastore_dynamodb.layout import Names
 
 __all__ = ["Runs", "Saving"]
@@ -45,8 +45,7 @@ class Runs:
         if _blob(progress.state) is None:
             landed = self._api.update(self._update(progress, None, stamp), "ALL_OLD")
             if not isinstance(landed, Refused):
-                incarnation = int(landed["incarnation"]["N"]) if "incarnation" in landed else 0
-                return replace(progress, incarnation=incarnation, updated_at=stamp)
+                return replace(progress, incarnation=integer_of(landed, "incarnation"), updated_at=stamp)
             seen = landed.item
         while True:
             if seen is not None and run_of(seen).step > progress.step:
@@ -88,7 +87,7 @@ class Runs:
     def incarnate(self, run_id: str, now: int | None) -> int:
         """One request. A first number that was drawn by a clock that was behind is raised."""
         key, sent, stamp = self._names.run(run_id), time.monotonic(), self._api.stamp(now)
-        drawn = int(self._api.call("update_item", **self._draw(key, stamp))["Attributes"]["incarnation"]["N"])
+        drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp))["Attributes"], "incarnation")
         while now is None and drawn == stamp and self._api.clock.is_off(stamp, sent):
             sent, stamp = time.monotonic(), self._api.stamp(None)
             guard = Guard(

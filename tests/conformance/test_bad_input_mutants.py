@@ -15,6 +15,7 @@ from hypothesis import Phase, settings
 
 import durastore_cloudsql.rows
 import durastore_dynamodb.items
+import durastore_firestore.documents
 import durastore_sqlite.backend
 from durastore import payload, urls
 from durastore.cli import doctor, exits, moving, printing
@@ -58,6 +59,10 @@ DECODERS: dict[str, tuple[Callable[[Patch], None], Callable[[], Any]]] = {
     "any item of DynamoDB": (
         lambda patch: _guessing(patch, durastore_dynamodb.items, "run_of"),
         test_fuzz.test_dynamodb_items,
+    ),
+    "any document of Firestore": (
+        lambda patch: _guessing(patch, durastore_firestore.documents, "record_of"),
+        test_fuzz.test_firestore_documents,
     ),
     "any key": (lambda patch: patch.setattr(test_fuzz, "checked", _as_it_is), test_fuzz.test_keys),
     "any text in a report": (

@@ -167,6 +167,30 @@ def test_dynamodb_items(item: dict[str, Any]) -> None:
         assert "\n" not in str(found) or not isinstance(found, PayloadError)
 
 
+stored = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5) | st.binary(max_size=5)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.dictionaries(names | st.sampled_from(("at", "drawn", "saved", "retain", "beat")), stored, max_size=14))
+def test_firestore_documents(fields: dict[str, Any]) -> None:
+    """The same for documents."""
+    from google.cloud.firestore_v1.types import Document
+
+    from durastore_firestore import wire
+    from durastore_firestore.documents import record_of, run_of
+
+    document = Document.pb(Document())
+    for name, value in fields.items():
+        wire.set_value(document.fields[name], value)
+    for read in (record_of, run_of):
+        try:
+            found = read(document)
+        except PayloadError as exc:
+            assert "\n" not in str(exc)  # noqa: PT017  either may happen
+            continue
+        assert isinstance(getattr(found, "progress", found).run_id, str)
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(anything, min_size=0, max_size=20))
 def test_rows(row: list[Any]) -> None:
