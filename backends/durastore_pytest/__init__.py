@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["pytest_addoption", "pytest_configure"]
 
 URL_VARIABLE = "DURASTORE_CONFORMANCE_URL"
+SURFACE_VARIABLE = "DURASTORE_CONFORMANCE_SURFACE"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--durastore-examples", metavar="N", type=int, help="random programs of the model layer (default 100)"
     )
+    group.addoption(
+        "--durastore-surface",
+        choices=("sync", "async"),
+        help=f"what the suite's own programs use: durastore, or durastore.aio (or ${SURFACE_VARIABLE}; default sync)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     import os
 
     config.option.durastore_url = config.option.durastore_url or os.environ.get(URL_VARIABLE)
+    if config.option.durastore_surface:
+        os.environ[SURFACE_VARIABLE] = config.option.durastore_surface  # for the suite's own processes as well
     if config.option.durastore_url or config.option.durastore_report or config.option.durastore_examples:
         from durastore.conformance.plugin import register
 

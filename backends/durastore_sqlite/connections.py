@@ -112,18 +112,12 @@ class Connections:
             isolation_level=None,
             check_same_thread=False,
         )
-        connection.execute("PRAGMA synchronous = FULL")
+        self._at_once_or_patiently(partial(connection.execute, "PRAGMA synchronous = FULL"))
         return connection
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read without the write lock."""
-        connection = self.get()
-        try:
-            return work(connection)
-        except sqlite3.OperationalError as exc:
-            if not is_busy(exc):
-                raise
-        return self.patiently(lambda: work(connection))
+        return self._at_once_or_patiently(partial(work, self.get()))
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in a transaction that is durable on return; with that of the threads that wait at the same time.
@@ -181,6 +175,15 @@ class Connections:
                 connection.execute("ROLLBACK")
             raise
         return result
+
+    def _at_once_or_patiently(self, call: Callable[[], T]) -> T:
+        """For what the file's lock stops only now and then: while the last connection closes, or the first recovers the WAL."""
+        try:
+            return call()
+        except sqlite3.OperationalError as exc:
+            if not is_busy(exc):
+                raise
+        return self.patiently(call)
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Try until the lock is free, fairly: no waiter sleeps longer for having waited long."""

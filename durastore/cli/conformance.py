@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from durastore.conformance.surface import Surface
 
 from durastore.cli.options import file_name
 
@@ -27,8 +32,23 @@ __all__ = ["conformance"]
 )
 @click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Where a soak begins.")
 @click.option("--examples", type=click.IntRange(1), metavar="N", help="Random programs of the model layer.")
+@click.option(
+    "--surface",
+    type=click.Choice(["sync", "async"]),
+    envvar="DURASTORE_CONFORMANCE_SURFACE",
+    default="sync",
+    show_default=True,
+    help="What the suite's programs use: durastore, or durastore.aio.",
+)
 def conformance(
-    url: str, reports: tuple[str, ...], examples: int | None, minutes: float | None, seed: int, *, no_setup: bool
+    url: str,
+    reports: tuple[str, ...],
+    examples: int | None,
+    minutes: float | None,
+    seed: int,
+    surface: Surface,
+    *,
+    no_setup: bool,
 ) -> None:
     """Run the conformance suite on the store that URL names, and print a report, clause by clause.
 
@@ -38,10 +58,11 @@ def conformance(
     With --soak, random programs, kills, freezes and network faults instead, until the time is over or something is violated.
     """
     if minutes is not None:
+        os.environ["DURASTORE_CONFORMANCE_SURFACE"] = surface  # for the soak's own processes as well
         _soak(url, reports, minutes * 60, seed, setup=not no_setup)
     from durastore.conformance.runner import run
 
-    report = run(url, report=reports, setup=not no_setup, examples=examples)
+    report = run(url, report=reports, setup=not no_setup, examples=examples, surface=surface)
     click.echo(report.to_text(), nl=False)
     sys.exit(report.exit_code)
 

@@ -23,6 +23,7 @@ from durastore.conformance.client import nonce
 from durastore.conformance.environment import inherited
 from durastore.conformance.harness import Harness
 from durastore.conformance.proxy import Fault, Proxy
+from durastore.conformance.surface import surfaced
 from durastore.contract import Backend
 from durastore.errors import DurastoreError, StoreUnavailable
 from durastore.store import Store
@@ -100,7 +101,7 @@ def disturbed(harness: Harness) -> Iterator[Way]:
             yield _Dying(harness.url, harness.open())
             return
         backend = urls.connect(urls.parse(proxy.through(harness.url)))
-        yield OnTheWire(proxy, stack.enter_context(Store(backend)))
+        yield OnTheWire(proxy, stack.enter_context(surfaced(Store(backend))))
 
 
 class OnTheWire:
@@ -142,8 +143,9 @@ class _Inside:
 
     def __init__(self, backend: Backend) -> None:
         self._breaking = _Breaking(backend)
-        self.store = Store(self._breaking)
-        self.store.deadlines = dict.fromkeys(("claim", "renew", "commit", "transact", "save"), PATIENCE)
+        store = Store(self._breaking)
+        store.deadlines = dict.fromkeys(("claim", "renew", "commit", "transact", "save"), PATIENCE)
+        self.store = surfaced(store)
 
     def call(self, case: Case, verb: str, args: Sequence[Any], kwargs: Any) -> tuple[Any, bool]:
         self._breaking.planned.append(case.kind)

@@ -16,13 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from durastore import urls
-from durastore.agent import run_agent
 from durastore.clock import Clock
-from durastore.conformance.client import nonce
 from durastore.conformance.harness import Harness
 from durastore.conformance.marks import clause
 from durastore.conformance.nursery import Nursery
 from durastore.conformance.skewed import SetBack, stand_still
+from durastore.conformance.surface import run_agent, surfaced
 from durastore.conformance.virtual import StillKeeper
 from durastore.contract import Backend, StoredRecord
 from durastore.errors import ClaimLost
@@ -69,7 +68,8 @@ class Zombie:
 
         store.backend = _Freezing(store.backend, self.phase, freeze)
         try:
-            run_agent(iter(range(STEPS)), store.checkpoint(self.run_id, lease=LEASE, wait=0), effect, save_every=1)
+            ckpt = surfaced(store).checkpoint(self.run_id, lease=LEASE, wait=0)
+            run_agent(iter(range(STEPS)), ckpt, effect, save_every=1)
             how = "finished"
         except ClaimLost:
             how = "ClaimLost"
@@ -168,9 +168,9 @@ def _contents(store: Store, run_id: str) -> tuple[Sequence[StoredRecord | None],
 def _outlived(harness: Harness, *, set_back: bool) -> None:
     with TemporaryDirectory(prefix="durastore-") as folder:
         zombies = [
-            Zombie(harness.url or "", f"{phase} {nonce()}", phase, Path(folder) / phase, set_back) for phase in PHASES
+            Zombie(harness.url or "", f"{phase} {set_back}", phase, Path(folder) / phase, set_back) for phase in PHASES
         ]
-        store = Store(harness.open())
+        store = surfaced(Store(harness.open()))
         with _frozen(harness, zombies) as go_on:
             before = [_replaced(store, zombie) for zombie in zombies]
             go_on()

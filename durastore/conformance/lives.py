@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from durastore import urls
-from durastore.agent import run_agent
 from durastore.claims import Claim
 from durastore.conformance.client import nonce
 from durastore.conformance.harness import BASE
 from durastore.conformance.points import Deadly, Outside, Points
+from durastore.conformance.surface import run_agent, surfaced
 from durastore.conformance.userdata import UserData
 from durastore.conformance.virtual import StillKeeper, VirtualClock
 from durastore.contract import Backend
@@ -57,7 +57,7 @@ def virtual_store(backend: Backend, point: Callable[..., None] = lambda *_: None
     clock.elapsed = elapsed
     store = Store(Deadly(backend, point), clock=clock)
     store.keeper = StillKeeper(store._renew, clock)
-    return store
+    return surfaced(store)
 
 
 class Script:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from durastore.agent import run_agent
 from durastore.conformance.client import nonce, payload, progress, request
 from durastore.conformance.disturbing import REQUESTS_MAX, Case, disturbed
 from durastore.conformance.harness import Harness, UserData
 from durastore.conformance.marks import clause
 from durastore.conformance.placing import placeable
+from durastore.conformance.surface import run_agent
 from durastore.contract import Grant, Granted, Payload, StoredProgress, StoredRecord
 
 __all__ = ["LostClauses"]
@@ -257,7 +257,7 @@ class LostClauses:
         with disturbed(harness) as way:
             way.bad_weather()
             began: list[int] = []
-            ckpt = way.store.checkpoint(nonce(), wait=0)
+            ckpt = way.store.checkpoint("weather", wait=0)
 
             def effect(item: int) -> int:
                 began.append(item)
@@ -274,7 +274,7 @@ class LostClauses:
         """Out of reach for three leases while an effect runs: nobody replaced its holder, so it commits, and the run goes on."""
         with disturbed(harness) as way:
             began: list[int] = []
-            ckpt = way.store.checkpoint(nonce(), lease=OUTAGE_LEASE, wait=0)
+            ckpt = way.store.checkpoint("outage", lease=OUTAGE_LEASE, wait=0)
 
             def effect(item: int) -> int:
                 began.append(item)

@@ -14,6 +14,8 @@ from durastore.conformance.marks import clauses_of, reason_of
 from durastore.conformance.recording import Outcome, Recording
 from durastore.conformance.rendering import plain, verdict, without_password
 from durastore.conformance.report import Report, Status
+from durastore.conformance.surface import chosen
+from durastore.errors import ConfigError
 
 __all__ = ["register"]
 
@@ -28,6 +30,10 @@ def register(config: pytest.Config) -> None:
     for target in config.option.durastore_report:
         if Path(target).suffix not in _RENDERERS:
             raise pytest.UsageError(f"--durastore-report {target}: the name ends in {', '.join(_RENDERERS)}")
+    try:
+        chosen()
+    except ConfigError as exc:
+        raise pytest.UsageError(str(exc)) from None
     if config.pluginmanager.has_plugin("durastore conformance"):
         return
     config.pluginmanager.register(Watcher(config), "durastore conformance")
@@ -132,7 +138,7 @@ class Watcher:
 def _about(harness: Harness) -> dict[str, str]:
     """What the harness says; a store that is too broken to describe is what the suite is for."""
     try:
-        return dict(harness.describe())
+        return dict(harness.describe()) | {"surface": chosen()}
     except Exception as exc:  # noqa: BLE001  the tests show what is wrong
         return {"store": "unknown store", "description": f"failed: {type(exc).__name__}"}
 

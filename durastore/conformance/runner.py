@@ -14,6 +14,7 @@ from typing import IO, Any
 from durastore import urls
 from durastore.conformance.harness import preflight
 from durastore.conformance.report import Report
+from durastore.conformance.surface import Surface
 from durastore.errors import ConfigError, StoreUnavailable
 
 __all__ = ["Report", "run"]
@@ -28,14 +29,16 @@ def run(
     report: str | Path | Sequence[str | Path] | None = None,
     setup: bool = True,
     examples: int | None = None,
+    surface: Surface | None = None,
     extra_args: Sequence[str] = (),
     output: IO[Any] | None = None,
 ) -> Report:
     """Run every clause on the store that a URL names.
 
     `report`: files to write, ``.txt``, ``.json`` or ``.md``. `setup`: set the store up first. `examples`: random programs of
-    the model layer. `extra_args` go to pytest; what they leave out makes the report "not conformant". `output`: where pytest
-    writes its own progress (standard error by default).
+    the model layer. `surface`: what the suite's programs use, ``"sync"`` or ``"async"`` (`durastore.aio`); by default what
+    ``$DURASTORE_CONFORMANCE_SURFACE`` says, or the sync one. `extra_args` go to pytest; what they leave out makes the report
+    "not conformant". `output`: where pytest writes its own progress (standard error by default).
 
     pytest runs in the current directory, without its configuration files and without other plugins. Raises `ConfigError` for a
     bad URL or file name, and where pytest or Hypothesis are missing; `StoreUnavailable` when the store does not answer.
@@ -52,6 +55,7 @@ def run(
         found = home / "report.json"
         options = [option for file in [found, *files] for option in ("--durastore-report", str(file))]
         options += [] if setup else ["--durastore-no-setup"]
+        options += [] if surface is None else ["--durastore-surface", surface]
         options += [] if examples is None else ["--durastore-examples", str(examples)]
         done = _pytest(url, home, [*options, *extra_args], output or sys.stderr)
         if not found.exists():

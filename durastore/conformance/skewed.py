@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -82,7 +81,7 @@ class SetBack(Clock):
 def stand_still(clock: Clock) -> None:
     """Stop this process until it is told to go on; then it does not know that time went by, if its clock can be set back."""
     began = _REAL["monotonic"]()
-    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all stop, and this thread goes no further meanwhile
     if isinstance(clock, SetBack):
         clock.behind = _REAL["monotonic"]() - began
         _patch(time=-clock.behind, monotonic=-clock.behind)

@@ -30,6 +30,7 @@ from durastore.conformance.racing import last_look
 from durastore.conformance.receiver import Receiver
 from durastore.conformance.shrinking import unexplained_briefly
 from durastore.conformance.soaker import LEASE, Soaker, Wrap, effect_keys, policy
+from durastore.conformance.surface import Surface, chosen, surfaced
 from durastore.errors import ConfigError, InDoubt
 from durastore.store import Store
 
@@ -59,6 +60,7 @@ class Soak:
     """What was done to the network and to processes, by kind."""
     outcomes: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
+    surface: Surface = field(default_factory=chosen)
 
     @property
     def exit_code(self) -> int:
@@ -75,7 +77,8 @@ class Soak:
 
         verdict = "no violation" if not self.violations else f"{len(self.violations)} VIOLATIONS"
         head = f"durastore soak of {plain(self.url)}: {verdict} in {self.rounds} rounds, {self.seconds:.0f} s, seed {self.seed}"
-        lines = [head, f"  operations: {self.operations}, effects counted outside: {self.effects}"]
+        lines = [head, f"  surface: {self.surface}"]
+        lines += [f"  operations: {self.operations}, effects counted outside: {self.effects}"]
         lines += [f"  faults: {_counts(self.faults)}", f"  outcomes: {_counts(self.outcomes)}"]
         lines += ["  " + plain(line) for violation in self.violations for line in violation.splitlines()]
         return "\n".join(lines) + "\n"
@@ -112,7 +115,7 @@ def soak(
                 progress(f"{result.seconds:.0f} s, {result.rounds} rounds, {result.operations} operations")
     if result.violations:
         result.violations.append(
-            f"replay: durastore conformance {result.url!r} --soak 0 --seed {seed + result.rounds - 1}"
+            f"replay: durastore conformance {result.url!r} --surface {result.surface} --soak 0 --seed {seed + result.rounds - 1}"
         )
     return result
 
@@ -250,7 +253,7 @@ class _Round:
     def _effects(self, mode: str, key: str, lines: Sequence[tuple[Any, ...]]) -> Iterator[str]:
         """Bring a key to its end, and count."""
         rows = [line[2] for line in lines if line[0] == "row" and line[1] == key]
-        store = Store(patient(self._backend))
+        store = surfaced(Store(patient(self._backend)))
         asked = ("asked", key) in lines
         adopt = getattr(self._harness.user_data, "adopt", None)
         if rows and adopt is not None:

@@ -23,6 +23,7 @@ from durastore.conformance.history import Event
 from durastore.conformance.points import Deadly, Points
 from durastore.conformance.racer import Job, Racer
 from durastore.conformance.receiver import Fenced, Receiver
+from durastore.conformance.surface import surfaced
 from durastore.conformance.userdata import UserData
 from durastore.contract import Backend
 from durastore.errors import AwaitTimeout, ClaimLost, InDoubt, StoreUnavailable
@@ -133,7 +134,7 @@ class _Program:
     def __init__(self, soaker: Soaker, backend: Backend) -> None:
         self._soaker, self._journal = soaker, soaker.journal
         self._receiver = Receiver(soaker.folder / "outside")
-        self._store = quick(Store(backend))
+        self._store = surfaced(quick(Store(backend)))
         self._racer = Racer(backend, Job(soaker.process, soaker.seed, 1, soaker.calls, settling=True))
         self._racer.started = partial(self._journal.write, "started")
         self._random = random.Random(f"{soaker.seed} {soaker.process} effects")  # noqa: S311  a program, not a secret

@@ -17,6 +17,7 @@ from durastore.codec import JSONCodec
 from durastore.conformance.client import Client, nonce
 from durastore.conformance.harness import BASE, Harness
 from durastore.conformance.marks import clause
+from durastore.conformance.surface import surfaced
 from durastore.contract import Payload, StoredRecord
 from durastore.errors import PayloadError
 from durastore.store import Store
@@ -38,7 +39,8 @@ _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 é😀"
 @contextmanager
 def _stores(harness: Harness) -> Iterator[tuple[Store, Store]]:
     """Two clients as applications have them, with plain JSON whatever the environment says."""
-    with Store(harness.open(), codec=JSONCodec()) as first, Store(harness.open(), codec=JSONCodec()) as second:
+    stores = [surfaced(Store(harness.open(), codec=JSONCodec())) for _ in range(2)]
+    with stores[0] as first, stores[1] as second:
         yield first, second
 
 

@@ -30,11 +30,11 @@ def execute(*command: str, cwd: Path, path: Path | None = None, **env: str) -> s
 
 
 def suite(
-    cwd: Path, *options: str, url: str = "memory://", path: Path | None = None
+    cwd: Path, *options: str, url: str = "memory://", path: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """The first door."""
     base = ("-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "durastore.conformance", "--durastore-url", url)
-    return execute(*base, *options, cwd=cwd, path=path)
+    return execute(*base, *options, cwd=cwd, path=path, **env)
 
 
 @pytest.fixture(scope="module")

@@ -13,24 +13,35 @@ import pytest
 
 from durastore.conformance.soak import soak
 from durastore.errors import ConfigError
+from durastore_pytest import SURFACE_VARIABLE
 from tests.conformance import broken
 from tests.conformance.test_stores import REPORTS, url_of
 
 SECONDS = float(os.environ.get("DURASTORE_SOAK_SECONDS", "30"))
+ASYNC_SHARE = 1 / 3
+"""Of that time, in which the programs use `durastore.aio`."""
 SECONDS_MAX = 120.0
 """A soak that finds nothing in a broken store by then is broken itself."""
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql", "mysql", "firestore", "dynamodb"])
-def test_soak(store: str, tmp_path: Path) -> None:
-    """Processes killed and frozen, requests and answers lost: each history makes sense, each effect is counted right."""
-    found = soak(url_of(store, tmp_path), seconds=SECONDS)
+def test_soak(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes killed and frozen, requests and answers lost: each history makes sense, each effect is counted right, on the sync
+    surface and on the async one.
+    """
     REPORTS.mkdir(exist_ok=True)
-    (REPORTS / f"soak-{store}.txt").write_text(found.to_text(), encoding="utf-8")
-    assert found.violations == [], found.to_text()
-    assert found.faults["kill"] > 0
-    assert found.faults["freeze"] > 0
-    assert found.effects > 0
+    report = REPORTS / f"soak-{store}.txt"
+    report.unlink(missing_ok=True)
+    for surface, share in (("sync", 1 - ASYNC_SHARE), ("async", ASYNC_SHARE)):
+        monkeypatch.setenv(SURFACE_VARIABLE, surface)
+        found = soak(url_of(store, tmp_path), seconds=SECONDS * share)
+        with report.open("a", encoding="utf-8") as file:
+            file.write(found.to_text())
+        assert found.surface == surface
+        assert found.violations == [], found.to_text()
+        assert found.faults["kill"] > 0
+        assert found.faults["freeze"] > 0
+        assert found.effects > 0
 
 
 @pytest.mark.parametrize("wrap", [broken.Generous, broken.Unfenced, broken.Forgetful])

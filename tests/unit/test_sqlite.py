@@ -544,3 +544,24 @@ def test_a_record_without_a_lease_is_live(store: durastore.Store) -> None:
     assert (answer.lease_left, answer.in_doubt) == (None, False)
     assert [record.state for record in store.records()] == ["claimed"]
     assert store.resolve("key", retry=True, force=True).state == "abandoned"
+
+
+def test_a_file_that_is_locked_as_it_is_opened(
+    store: durastore.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new connection (each thread has its own) waits for who just closes or recovers the file, and takes no error from it."""
+    store.close()
+    holder = sqlite3.connect(path)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def lets_go(seconds: float) -> None:
+        waits.append(seconds)
+        holder.close()
+
+    backend = SQLiteBackend(path, "default")
+    monkeypatch.setattr("durastore_sqlite.connections.time.sleep", lets_go)
+    assert list(backend.read(["key"])) == [None]
+    assert len(waits) == 1
+    backend.close()
