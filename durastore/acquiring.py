@@ -7,9 +7,9 @@ from typing import Any
 
 from durastore.claims import Claim, holds
 from durastore.clock import MICROSECONDS, Clock, microseconds
-from durastore.contract import Answer, ClaimRequest, Committed, Grant, Granted, Held
+from durastore.contract import Answer, ClaimRequest, Committed, Granted, Held
 from durastore.errors import AwaitTimeout, ConfigError, InDoubt, TooManyAttempts
-from durastore.holding import Run, abandon, adopt, error_text, finish, give_back, read_result
+from durastore.holding import Run, abandon, adopt, error_text, finish, give_back, grant_of, read_result
 from durastore.steps import Effect, Pause, Steps
 from durastore.store import new_nonce
 from durastore.telemetry import tell
@@ -80,8 +80,8 @@ def _ask(run: Run, asked: ClaimRequest, terms: Terms) -> Steps[Answer]:
     except (Exception, GeneratorExit):
         raise
     except BaseException:  # interrupted: whether it was granted is not known, so give back what there may be
-        grant = Grant(asked.key, asked.run_id, asked.owner, asked.nonce, 0, 0, asked.lease)
-        yield partial(abandon, run, grant, "interrupted before the effect began", in_doubt=callable(terms.in_doubt))
+        error = "interrupted before the effect began"
+        yield partial(abandon, run, grant_of(asked), error, in_doubt=callable(terms.in_doubt))
         raise
     return answer
 

@@ -18,7 +18,7 @@ from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
 from durastore.errors import ConfigError, InvalidKey
 from durastore.granularity import Granularity
-from durastore.holding import give_back, read_result
+from durastore.holding import UNBEGUN, give_back, read_result
 from durastore.protocol import perform, run_once
 from durastore.steps import Inline, Steps, drive
 from durastore.terms import Outcome, Status, Terms
@@ -37,8 +37,6 @@ AHEAD_MAX = 1000
 """Steps that may be done ahead of an unfinished one, with concurrency: bounds the memory, not the threads."""
 WAKE_SECONDS = 0.5
 """How often the waiting thread wakes with nothing to do: a signal that comes as it falls asleep is heard no later."""
-UNBEGUN = "left before its effect began"
-"""The error of a claim that was given back before anything happened."""
 END: Any = object()
 """What `Source.take` gives after the last item."""
 SaveEvery: TypeAlias = Union[int, Literal["auto"], Granularity]  # noqa: UP007  evaluated on 3.10

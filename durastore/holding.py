@@ -20,8 +20,21 @@ from durastore.store import Store
 from durastore.telemetry import Trace, tell
 from durastore.terms import Terms
 
-__all__ = ["Run", "abandon", "adopt", "error_text", "finish", "give_back", "pack_result", "read_result"]
+__all__ = [
+    "UNBEGUN",
+    "Run",
+    "abandon",
+    "adopt",
+    "error_text",
+    "finish",
+    "give_back",
+    "grant_of",
+    "pack_result",
+    "read_result",
+]
 
+UNBEGUN = "left before its effect began"
+"""The error of a claim that was given back before anything happened."""
 ERROR_CHARACTERS_MAX = 2000
 """Characters of an effect's error that are kept in its record."""
 
@@ -83,7 +96,9 @@ def finish(
     progress: StoredProgress | None,
     then: ClaimRequest | None,
 ) -> Steps[tuple[Any, Granted | None]]:
-    """Commit. An interrupt in mid-commit waits until the commit is through: the effect has happened."""
+    """Commit. An interrupt in mid-commit waits until the commit is through: the effect has happened. The next key, which the
+    commit may have claimed, is given back then.
+    """
     commit = partial(_commit, run, claim, value, terms, progress, then)
     try:
         done: tuple[Any, Granted | None] = yield commit
@@ -93,11 +108,26 @@ def finish(
     except (Exception, GeneratorExit):
         raise
     except BaseException:
-        yield commit
+        yield from _commit_after_all(commit, run, terms, then)
         raise
     finally:
         run.let_go(claim)
     return done
+
+
+def _commit_after_all(
+    commit: partial[tuple[Any, Granted | None]], run: Run, terms: Terms, then: ClaimRequest | None
+) -> Steps[None]:
+    granted: Granted | None = None
+    try:
+        _, granted = yield commit
+    finally:
+        if then is not None and not isinstance(sys.exc_info()[1], GeneratorExit):
+            if granted is None:
+                grant, in_doubt = grant_of(then), callable(terms.in_doubt)
+            else:
+                grant, in_doubt = granted.grant, granted.took_over is not None
+            yield partial(abandon, run, grant, UNBEGUN, in_doubt=in_doubt)
 
 
 def _commit(
@@ -156,8 +186,8 @@ def _write_commit(
         )
 
 
-def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[None]:
-    """Let a claim go whose effect is not stored."""
+def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool, unsure: bool = False) -> Steps[None]:
+    """Let a claim go whose effect is not stored, or (`unsure`) may be: that it is not ours any more is no loss then."""
     run.let_go(claim)
     if in_doubt:
         run.count("in_doubt")
@@ -165,7 +195,7 @@ def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[No
         sys.exc_info()[1], GeneratorExit
     ):  # what is thrown away cannot ask for steps
         return
-    step = partial(_abandon_held, run, claim, error, in_doubt=in_doubt)
+    step = partial(_abandon_held, run, claim, error, in_doubt=in_doubt, unsure=unsure)
     try:
         yield step
     except (Exception, GeneratorExit):
@@ -175,11 +205,16 @@ def give_back(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> Steps[No
         raise
 
 
-def _abandon_held(run: Run, claim: Claim, error: str, *, in_doubt: bool) -> None:
+def _abandon_held(run: Run, claim: Claim, error: str, *, in_doubt: bool, unsure: bool) -> None:
     with claim.lock:
-        if not abandon(run, claim.grant, error, in_doubt=in_doubt):
+        if not abandon(run, claim.grant, error, in_doubt=in_doubt) and not unsure:
             claim.lost.set()
             run.count("lost")
+
+
+def grant_of(asked: ClaimRequest) -> Grant:
+    """What to give back when nobody knows whether it was granted: by its nonce, which is all that counts."""
+    return Grant(asked.key, asked.run_id, asked.owner, asked.nonce, 0, 0, asked.lease)
 
 
 def abandon(run: Run, grant: Grant, error: str, *, in_doubt: bool) -> bool:

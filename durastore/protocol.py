@@ -147,8 +147,8 @@ def transact(
         run.let_go(got)
         run.count("lost") if isinstance(exc, ClaimLost) else None
         raise
-    except BaseException as exc:
-        yield from give_back(run, got, error_text(exc), in_doubt=False)
+    except BaseException as exc:  # an interrupt does not say whether the transaction was through
+        yield from give_back(run, got, error_text(exc), in_doubt=False, unsure=not isinstance(exc, Exception))
         raise
     else:
         run.let_go(got)

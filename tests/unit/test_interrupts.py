@@ -198,3 +198,38 @@ def settle_transaction(ckpt: durastore.Checkpoint, backend: Scripted, clock: Vir
     ckpt.transact("key", lambda tx: ran.append(1) or tx.update(row=1))
     assert backend.user_data == {"row": 1}
     return len(ran)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_next_key_of_an_interrupted_commit(when: str) -> None:
+    """A commit that claims the next key in the same write, interrupted before or after: it lands, and the key is free."""
+    case = Case("rerun")
+    errors = [KeyboardInterrupt]
+
+    def interrupt(verb: str) -> None:
+        if verb == "commit" and errors:
+            raise errors.pop()
+
+    setattr(case.backend, when, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        agent(case)
+    assert [record.state for record in map(case.store.record, "ab") if record] == ["committed", "abandoned"]
+    assert case.ran == ["a"]
+    agent(case)
+    assert case.ran == ["a", "b"]
+
+
+def test_a_transaction_that_landed_is_not_lost() -> None:
+    """An interrupt right after the store took it: committed, and nobody counts a loss."""
+    case = Case("rerun")
+
+    def interrupt(verb: str) -> None:
+        if verb == "transact":
+            raise KeyboardInterrupt
+
+    case.backend.after = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        case.ckpt.transact("a", lambda _: case.effect("a"))
+    record = case.store.record("a")
+    assert record is not None
+    assert (record.state, case.store.stats.lost, case.ran) == ("committed", 0, ["a"])
