@@ -43,6 +43,7 @@ COMMANDS = {
     "import": Lazy("moving", "import_store", "Put what was exported into a store."),
     "doctor": Lazy("doctor", "doctor", "Check a store, and say what to do about each finding."),
     "demo": Lazy("demo", "demo", "The proof: workers killed in mid-step, nothing lost, nothing repeated."),
+    "bench": Lazy("bench", "bench", "Measure what a step costs, in writes of the raw driver."),
     "conformance": Lazy("conformance", "conformance", "Hold a store to the contract, clause by clause.", "test"),
     "emulators": Lazy("emulators", "emulators", "Start and stop stores to test against.", "dev"),
 }

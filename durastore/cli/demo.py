@@ -16,6 +16,7 @@ import click
 from durastore.cli.exits import Exit, complain, tell
 from durastore.cli.options import as_json, example, on_store
 from durastore.cli.printing import json_line
+from durastore.cli.progressing import Progress
 
 if TYPE_CHECKING:
     from durastore.demo.running import Row
@@ -65,11 +66,13 @@ def demo(url: str | None, limit: int, kills: int, seed: int | None, *, as_json: 
     if kills >= len(sources(limit)):
         raise click.UsageError(f"there must be more steps than kills, and there are {len(sources(limit))}")
     chosen = secrets.randbelow(10_000) if seed is None else seed
-    with Stopper(), _folder(keep=keep) as folder:
+    with Stopper(), _folder(keep=keep) as folder, Progress() as progress:
         store = url or f"sqlite:///{folder}/demo.db"
-        progress = _Progress()
-        rows = list(run(store, folder, seed=chosen, kills=kills, limit=limit, tell=progress))
-        progress.end()
+
+        def tell_progress(mode: str, killed: int, of: int) -> None:
+            progress(f"{mode}: {_ABOUT[mode]}", f" … {killed}/{of} workers killed")
+
+        rows = list(run(store, folder, seed=chosen, kills=kills, limit=limit, tell=tell_progress))
     if as_json:
         json_line({"seed": chosen, "rows": [asdict(row) for row in rows]})
     else:
@@ -90,26 +93,6 @@ def _folder(*, keep: bool) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="durastore-demo-") as folder:
         yield Path(folder)
-
-
-class _Progress:
-    """Where it is, on stderr: one line that is written over on a terminal, one line for each mode otherwise."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, mode: str, kills: int, of: int) -> None:
-        text = f"{mode}: {_ABOUT[mode]} … {kills}/{of} workers killed"
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        elif kills == 0:
-            tell(f"{mode}: {_ABOUT[mode]}")
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
 
 
 def _table(rows: list[Row], seed: int) -> None:

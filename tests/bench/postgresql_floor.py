@@ -15,10 +15,9 @@ from itertools import count
 from typing import Any
 
 from durastore import urls
+from durastore.bench.floors import floor, new_table
 from durastore.contract import ClaimRequest, Grant, Granted, Payload, StoredProgress
 from durastore_cloudsql.postgresql import PostgreSQLBackend
-
-from .floors import floor
 
 BLOCK = 25
 LEASE = 60_000_000
@@ -39,11 +38,11 @@ def main() -> None:
 
 def measure(url: str, steps: int) -> dict[str, float]:
     """The median of each kind in seconds, `floor` first."""
-    write, read, close = floor(url)
+    raw = floor(url, new_table())
     backend = urls.connect(urls.parse(url, {"namespace": f"bench-{time.time_ns()}"}))
     assert isinstance(backend, PostgreSQLBackend)
     backend.setup()
-    kinds = {"floor": _alone(write), "raw read": _alone(read), **_verbs(backend), **_raw(url, backend)}
+    kinds = {"floor": _alone(raw.write), "raw read": _alone(raw.read), **_verbs(backend), **_raw(url, backend)}
     samples: dict[str, list[float]] = {name: [] for name in kinds}
     for kind in kinds.values():  # the first block warms up
         _block(kind)
@@ -51,7 +50,7 @@ def measure(url: str, steps: int) -> dict[str, float]:
         for name, kind in kinds.items():
             samples[name] += _block(kind)
     backend.close()
-    close()
+    raw.close()
     return {name: statistics.median(values) for name, values in samples.items()}
 
 

@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import durastore
-
-from .floors import floor
+from durastore.bench.floors import floor, new_table
 
 PROCESSES = 8
 
@@ -37,7 +37,10 @@ def main() -> None:
         url = options.url or f"sqlite:///{folder}/bench.db"
         with durastore.open(url, create=True):
             pass
-        raw = race(_raw, url, options.seconds)
+        table = new_table()
+        owned = floor(url, table)
+        raw = race(partial(_raw, table=table), url, options.seconds)
+        owned.close()
         found = {
             "processes": _shares(race(_steps, url, options.seconds), raw),
             "keys": keys(url, options.keys),
@@ -47,11 +50,13 @@ def main() -> None:
     print()
 
 
-def race(work: Callable[[str, float, Connection], None], url: str, seconds: float) -> list[int]:
+def race(work: Callable[[str, int, float, Connection], None], url: str, seconds: float) -> list[int]:
     """How many writes each of the processes made in the same time. Raises when one of them failed."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(PROCESSES)]
-    workers = [context.Process(target=work, args=(url, seconds, child)) for _, child in pipes]
+    workers = [
+        context.Process(target=work, args=(url, number, seconds, child)) for number, (_, child) in enumerate(pipes, 1)
+    ]
     for worker in workers:
         worker.start()
     for parent, _ in pipes:
@@ -67,17 +72,17 @@ def race(work: Callable[[str, float, Connection], None], url: str, seconds: floa
     return counts
 
 
-def _steps(url: str, seconds: float, pipe: Connection) -> None:
+def _steps(url: str, _worker: int, seconds: float, pipe: Connection) -> None:
     with durastore.open(url, namespace="race") as store:
         ckpt = store.checkpoint(f"run-{time.time_ns()}")
         numbers = iter(range(sys.maxsize))
         _timed(lambda: ckpt.run_once(f"{ckpt.run_id}:{next(numbers)}", lambda: {"ok": True}), seconds, pipe)
 
 
-def _raw(url: str, seconds: float, pipe: Connection) -> None:
-    write, _, close = floor(url, prefix=f"{time.time_ns()}-")
-    _timed(write, seconds, pipe)
-    close()
+def _raw(url: str, worker: int, seconds: float, pipe: Connection, *, table: str) -> None:
+    raw = floor(url, table, worker)
+    _timed(raw.write, seconds, pipe)
+    raw.close()
 
 
 def _timed(step: Callable[[], Any], seconds: float, pipe: Connection) -> None:

@@ -1,0 +1,1 @@
+"""What durability costs on a store, in floors of its raw driver: ``durastore bench``."""
