@@ -34,7 +34,7 @@ cli: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/cli
 
 stores: $(VENV)/.dev
-	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/dynamodb tests/outages tests/emulators
+	$(PYTEST) -n $(JOBS) --dist loadfile tests/cloudsql tests/firestore tests/dynamodb tests/outages tests/emulators tests/bench
 
 conformance: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) tests/conformance
@@ -50,7 +50,9 @@ report: $(VENV)/.dev
 	@cat reports/*.txt 2>/dev/null || true
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m tests.bench
+	$(BIN)/durastore bench
+	$(BIN)/durastore bench granularity
+	$(BIN)/python -m tests.bench.scale
 
 clean:
 	rm -rf $(VENV) reports build dist

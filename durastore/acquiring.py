@@ -113,7 +113,7 @@ def _probe(run: Run, claim: Claim, probe: Probe, terms: Terms) -> Steps[Claim | 
     if isinstance(answer, NotFound):
         return claim
     if isinstance(answer, Found):
-        value, _ = yield from finish(run, claim, answer.result, terms, None, None)
+        value, _ = yield from finish(run, claim, answer.result, terms, None)
         run.count("recovered")
         tell("info", "the probe found the effect of key %r: it is not repeated", claim.key, **claim.fields)
         return Outcome(value, "recovered")

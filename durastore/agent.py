@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Union
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, Union
 
 from durastore import keys, rules
 from durastore.acquiring import acquire, admit, request
 from durastore.checkpoint import Checkpoint
 from durastore.claims import Claim
 from durastore.contract import ClaimRequest, StoredProgress, StoredRecord
+from durastore.crew import Crew
 from durastore.errors import ConfigError, InvalidKey
 from durastore.granularity import Granularity
 from durastore.holding import UNBEGUN, give_back, read_result
 from durastore.protocol import perform, run_once
 from durastore.steps import Inline, Steps, drive
 from durastore.terms import Outcome, Status, Terms
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 __all__ = ["END", "Plan", "Source", "Summary", "Window", "one", "one_by_one", "run_agent"]
 
@@ -33,10 +30,10 @@ REPLAY_BATCH = 256
 """Keys that are read at once when a resumed run finds steps that are done already."""
 SKIPS_PER_SAVE = 1000
 """Replayed steps after which the progress is saved, so that the next resume need not replay them again."""
+SAVE_SHARE = 10
+"""With concurrency: how many times as long as a save takes, the next one waits."""
 AHEAD_MAX = 1000
 """Steps that may be done ahead of an unfinished one, with concurrency: bounds the memory, not the threads."""
-WAKE_SECONDS = 0.5
-"""How often the waiting thread wakes with nothing to do: a signal that comes as it falls asleep is heard no later."""
 END: Any = object()
 """What `Source.take` gives after the last item."""
 SaveEvery: TypeAlias = Union[int, Literal["auto"], Granularity]  # noqa: UP007  evaluated on 3.10
@@ -123,6 +120,8 @@ class Plan(Generic[I]):
     """The step of the progress that is stored."""
     saved_at: float = field(default=-math.inf)
     """When it was stored, by the monotonic clock."""
+    save_took: float = 0.0
+    """Seconds that the last save which no commit carried took."""
     gap: bool = False
     """Whether a step was left undone, so that progress may not go on (one step after the other)."""
 
@@ -181,8 +180,9 @@ class Plan(Generic[I]):
             began, steps, since = clock.monotonic(), step - self.saved, self.saved_at
             store.call("save", store.backend.save, self.progress(step))
             self.note_saved(step)
+            self.save_took = self.saved_at - began
             if isinstance(self.granularity, Granularity) and since > -math.inf:
-                self.granularity.note_save(self.saved_at - began, (began - since) / steps)
+                self.granularity.note_save(self.save_took, (began - since) / steps)
 
 
 def _fingerprint(item: Any) -> str | None:
@@ -221,6 +221,11 @@ class Source(Generic[I]):
     def is_at_end(self) -> bool:
         """Whether the last item was taken, as far as that can be told without waiting for another one."""
         return isinstance(self._inputs, Sequence) and self._next >= len(self._inputs)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether items may be taken before their turn."""
+        return isinstance(self._inputs, Sequence)
 
     def ahead(self, count: int) -> Sequence[I]:
         """Up to `count` items that come next."""
@@ -285,7 +290,7 @@ def _fused(
         yield from give_back(run, claim, UNBEGUN, in_doubt=claim.took_over is not None)
         raise
     effect, began = partial(plan.call_model, item), run.store.clock.monotonic()
-    outcome, held, took = yield from perform(run, claim, effect, terms, progress=progress, then=then)
+    outcome, held, took = yield from perform(run, claim, effect, terms, progress=progress, then=lambda: then)
     if progress is not None:
         plan.note_saved(step + 1)
     if isinstance(plan.granularity, Granularity):
@@ -384,42 +389,37 @@ class Window(Generic[I]):
         self._finished = {done for done in self._finished if done < self._left}
 
     def due(self) -> bool:
-        """Whether to save the progress."""
-        return self._plan.due(self.prefix)
+        """Whether to save the progress. It takes a write of its own here: at most a tenth of the time is spent on them."""
+        plan = self._plan
+        pause = plan.ckpt.store.clock.monotonic() - plan.saved_at
+        return plan.due(self.prefix) and pause >= SAVE_SHARE * plan.save_took
 
 
 def _side_by_side(plan: Plan[I], source: Source[I], concurrency: int) -> Summary:
     """Steps in threads. Progress never goes beyond an unfinished step."""
-    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-
     window = Window(plan, plan.ckpt.load().step)
     source.skip(window.prefix)
-    under_way: dict[Future[Outcome[Any]], int] = {}
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="durastore-step") as pool:
-        try:
-            while True:
-                while window.room(len(under_way), concurrency) and (item := source.take()) is not END:
-                    step = window.start()
-                    under_way[pool.submit(copy_context().run, drive, one(plan, step, item))] = step
-                if not under_way:
-                    break
-                for future in wait(under_way, WAKE_SECONDS, return_when=FIRST_COMPLETED).done:
-                    step = under_way.pop(future)
-                    try:
-                        outcome = future.result()
-                    except Exception as exc:
-                        if not plan.leave(step, exc):
-                            raise
-                        window.leave(step)
-                        continue
+    handed_out = concurrency * 2 if source.looks_ahead else concurrency
+    crew = Crew(plan.ckpt.run, plan.terms, concurrency)
+    try:
+        while True:
+            while window.room(crew.under_way, handed_out) and (item := source.take()) is not END:
+                step = window.start()
+                crew.hand_out(step, partial(plan.request, step, item), partial(plan.call_model, item))
+            if not crew.under_way:
+                break
+            for step, outcome, error in crew.ended():
+                if outcome is not None:
                     plan.note(step, outcome)
                     window.finish(step)
-                if window.due():
-                    plan.save(window.prefix)
-        except BaseException:
-            while wait(under_way, WAKE_SECONDS).not_done:
-                pass
-            raise
+                elif isinstance(error, Exception) and plan.leave(step, error):
+                    window.leave(step)
+                elif error is not None:
+                    raise error
+            if window.due():
+                plan.save(window.prefix)
+    finally:
+        crew.leave()
     plan.save(window.prefix)
     return plan.summary(window.prefix)
 

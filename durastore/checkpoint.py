@@ -368,7 +368,7 @@ class ManualClaim(Generic[R]):
             raise ConfigError(f"the claim of key {claim.key!r} is over: a second commit would change nothing")
         saved = None if progress is None else self._run.progress(*progress)
         self.finished = True
-        value, _ = drive(finish(self._run, claim, result, self._terms, saved, None))
+        value, _ = drive(finish(self._run, claim, result, self._terms, saved))
         self._run.count("executed")
         self.outcome = Outcome(value, "executed")
         return self.outcome

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, Union
 
 from durastore import payload
 from durastore.claims import Claim
@@ -22,6 +23,7 @@ from durastore.terms import Terms
 
 __all__ = [
     "UNBEGUN",
+    "Next",
     "Run",
     "abandon",
     "adopt",
@@ -29,6 +31,7 @@ __all__ = [
     "finish",
     "give_back",
     "grant_of",
+    "nothing",
     "pack_result",
     "read_result",
 ]
@@ -88,13 +91,21 @@ def _end_of(before: TookOver) -> str:
     return "vanished" if before.error is None else "gave up"
 
 
+Next: TypeAlias = Callable[[], Union[ClaimRequest, None]]  # noqa: UP007  evaluated on 3.10
+"""Says which claim the commit is to ask for. It never raises, and says the same whenever it is asked."""
+
+
+def nothing() -> None:
+    """No next key."""
+
+
 def finish(
     run: Run,
     claim: Claim,
     value: Any,
     terms: Terms,
     progress: StoredProgress | None,
-    then: ClaimRequest | None,
+    then: Next = nothing,
 ) -> Steps[tuple[Any, Granted | None]]:
     """Commit. An interrupt in mid-commit waits until the commit is through: the effect has happened. The next key, which the
     commit may have claimed, is given back then.
@@ -115,16 +126,15 @@ def finish(
     return done
 
 
-def _commit_after_all(
-    commit: partial[tuple[Any, Granted | None]], run: Run, terms: Terms, then: ClaimRequest | None
-) -> Steps[None]:
+def _commit_after_all(commit: partial[tuple[Any, Granted | None]], run: Run, terms: Terms, then: Next) -> Steps[None]:
     granted: Granted | None = None
     try:
         _, granted = yield commit
     finally:
-        if then is not None and not isinstance(sys.exc_info()[1], GeneratorExit):
+        asked = then()
+        if asked is not None and not isinstance(sys.exc_info()[1], GeneratorExit):
             if granted is None:
-                grant, in_doubt = grant_of(then), callable(terms.in_doubt)
+                grant, in_doubt = grant_of(asked), callable(terms.in_doubt)
             else:
                 grant, in_doubt = granted.grant, granted.took_over is not None
             yield partial(abandon, run, grant, UNBEGUN, in_doubt=in_doubt)
@@ -136,7 +146,7 @@ def _commit(
     value: Any,
     terms: Terms,
     progress: StoredProgress | None,
-    then: ClaimRequest | None,
+    then: Next,
 ) -> tuple[Any, Granted | None]:
     if claim.pid != os.getpid():
         raise ClaimLost(
@@ -149,7 +159,7 @@ def _commit(
         raise PayloadError(
             f"the effect of key {claim.key!r} was done and will not be repeated, but its result is lost: {exc}"
         ) from exc
-    return packed.value, _write_commit(run, claim, packed.payload, terms, progress, then)
+    return packed.value, _write_commit(run, claim, packed.payload, terms, progress, then())
 
 
 def pack_result(run: Run, value: Any, terms: Terms) -> payload.Packed:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from durastore.acquiring import acquire, request
 from durastore.claims import Claim, under
 from durastore.clock import MICROSECONDS, microseconds
-from durastore.contract import ClaimRequest, Payload, StoredProgress
+from durastore.contract import Payload, StoredProgress
 from durastore.errors import ClaimLost, DurastoreError, StoreUnavailable
-from durastore.holding import Run, adopt, error_text, finish, give_back, pack_result, read_result
+from durastore.holding import Next, Run, adopt, error_text, finish, give_back, nothing, pack_result, read_result
 from durastore.steps import Effect, Steps
 from durastore.terms import Outcome, Terms
 
@@ -64,9 +64,9 @@ def perform(
     terms: Terms,
     *,
     progress: StoredProgress | None = None,
-    then: ClaimRequest | None = None,
+    then: Next = nothing,
 ) -> Steps[Performed]:
-    """Execute and commit under a claim; with `then`, the next key is claimed in the same write, and held if it was free."""
+    """Execute and commit under a claim; the key that `then` names is claimed in the same write, and held if it was free."""
     yield from _confirm(run, claim)
     try:
         value = yield Effect(claim, effect)

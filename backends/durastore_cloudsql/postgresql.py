@@ -294,7 +294,7 @@ class PostgreSQLBackend:
             self._all("put_chunk", now, blob=blob, number=number, data=data)
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
-        return [bytes(data) for (data,) in self._all("chunks", blob=blob)]
+        return [bytes(memoryview(data)) for (data,) in self._all("chunks", blob=blob)]
 
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
         records = int(self._all("sweep_records", now, limit=limit)[0][0])

@@ -166,7 +166,7 @@ def _bytes(value: Mapping[str, Any]) -> bytes:
         from base64 import b64decode
 
         return b64decode(data)
-    return bytes(data)
+    return bytes(memoryview(data))  # not as many zeros as a number says
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -29,6 +30,8 @@ _PAUSE_MAX = 0.004
 """Seconds, at most, between two tries to get the write lock."""
 _BATCH_MAX = 256
 """Writes of waiting threads that go into one transaction."""
+_WAKE_SECONDS = 0.5
+"""How often a waiting thread looks by itself: the one that was to wake it may have been interrupted."""
 _inherited: list[object] = []
 """Connections of a parent process: never to be closed here, which would drop locks and files that the parent relies on."""
 
@@ -49,6 +52,9 @@ class _Job(Generic[T]):
     def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
         self.work = work
         self.done = False
+        self.ready = threading.Lock()
+        """Free once the job is done, or its thread is to take the turn."""
+        self.ready.acquire()
         self.result: T
         self.error: Exception | None = None
 
@@ -65,6 +71,8 @@ class _Job(Generic[T]):
     def finish(self, error: Exception | None) -> None:
         self.error = error or self.error
         self.done = True
+        with suppress(RuntimeError):
+            self.ready.release()
 
     def outcome(self) -> T:
         if self.error is not None:
@@ -126,35 +134,58 @@ class Connections:
         """
         if self.get().in_transaction:
             raise ConfigError("inside transact(), an effect writes through tx alone: call the store before or after")
-        if not self._turn.locked():  # nobody to share a transaction with
-            return self.exclusively(work)
         job = _Job(work)
         self._waiting.append(job)
-        with self._turn:
-            while not job.done:
-                self._run_waiting()
+        while not job.done:
+            if self._turn.acquire(blocking=False):
+                try:
+                    while not job.done:
+                        if job not in self._waiting:  # whoever took it was interrupted
+                            self._waiting.append(job)
+                        self._run_waiting()
+                finally:
+                    self._hand_over()
+            else:
+                job.ready.acquire(timeout=_WAKE_SECONDS)
         return job.outcome()
+
+    def _hand_over(self) -> None:
+        """Give up the turn, to a thread that waits. Whoever comes after the look at the queue finds the turn free."""
+        self._turn.release()
+        with suppress(IndexError, RuntimeError):  # nobody waits, or it is awake already
+            self._waiting[0].ready.release()
 
     def _run_waiting(self) -> None:
         """Do what waits in one transaction. An interrupt is this thread's alone: what it left undone, perhaps after the commit,
         is done again by those who wait, and every verb recognises its own earlier success.
         """
-        jobs = [self._waiting[place] for place in range(min(len(self._waiting), _BATCH_MAX))]
-        jobs = [job for job in jobs if not job.done]
+        jobs: list[_Job[Any]] = []
         error: Exception | None = None
         try:
-            self.transaction(lambda connection: _run_all(jobs, connection))
+            self.transaction(partial(self._run_each, jobs))
         except Exception as exc:  # noqa: BLE001  each waiting thread raises it
             error = exc
+            if not jobs:  # the transaction did not begin
+                jobs.extend(self._waiting.popleft() for _ in range(len(self._waiting)))
+        except BaseException:
+            self._waiting.extendleft(reversed(jobs))
+            raise
         for job in jobs:
             job.finish(error)
-        while self._waiting and self._waiting[0].done:
-            self._waiting.popleft()
+
+    def _run_each(self, jobs: list[_Job[Any]], connection: sqlite3.Connection) -> None:
+        """Do what waits, also what comes to wait meanwhile, and note it in `jobs`."""
+        while self._waiting and len(jobs) < _BATCH_MAX:
+            jobs.append(self._waiting.popleft())
+            jobs[-1].run(connection)
 
     def exclusively(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in a transaction of its own, which is rolled back whatever `work` raises."""
-        with self._turn:
+        self._turn.acquire()
+        try:
             return self.transaction(work)
+        finally:
+            self._hand_over()
 
     def transaction(self, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection | None = None) -> T:
         """BEGIN IMMEDIATE, `work`, COMMIT on this thread's connection, or another. An interrupt at any place, also between one of
@@ -207,11 +238,6 @@ class Connections:
         for held in list(self._held):
             held.connection.close()
         self._local = threading.local()
-
-
-def _run_all(jobs: list[_Job[Any]], connection: sqlite3.Connection) -> None:
-    for job in jobs:
-        job.run(connection)
 
 
 def is_busy(error: sqlite3.Error) -> bool:

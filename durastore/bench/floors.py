@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -35,14 +36,15 @@ class Floor:
 
 
 class _Place:
-    """A new table, and one worker's keys in it."""
+    """A new table, and keys in it that no other worker has."""
 
     def __init__(self, url: urls.StoreURL, table: str, worker: int) -> None:
         self.url = url
         self.table = table
         self.owner = worker == 0
-        self.first = f"{worker}-0"
-        self.next = (f"{worker}-{number}" for number in itertools.count()).__next__
+        mine = secrets.token_hex(4)
+        self.first = f"{mine}-0"
+        self.next = (f"{mine}-{number}" for number in itertools.count()).__next__
 
 
 def floor(url: str, table: str, worker: int | None = None) -> Floor:

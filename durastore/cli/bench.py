@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from durastore.cli.exits import tell
-from durastore.cli.options import as_json, duration, example, on_store
+from durastore.cli.options import F, as_json, can_debug, duration, example
 from durastore.cli.output import check_writable
 from durastore.cli.printing import json_line
 from durastore.cli.progressing import Progress
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 
+def on_any_store(command: F) -> F:
+    """``--url`` and ``--debug``. Not $DURASTORE_URL: nobody means to measure the store that is at work."""
+    url = click.option("--url", metavar="URL", help="The store. Default: a SQLite file in a new temporary folder.")
+    return url(can_debug(command))
+
+
 @click.group(
     invoke_without_command=True,
     epilog=example(
-        "durastore bench",
         "durastore bench --url postgresql://localhost/test --steps 250",
         "durastore bench granularity --plot granularity.svg",
     ),
 )
-@on_store
+@on_any_store
 @as_json
 @click.option(
     "--steps", type=click.IntRange(25), default=1050, show_default=True, help="Samples of each kind, in blocks of 25."
@@ -49,8 +54,8 @@ def bench(
 ) -> None:
     """Measure what a step costs on a store, in floors: one durable write by the raw driver, taken in turns in the same run.
 
-    Without --url: a SQLite file in a new temporary folder. On a SQLite URL: a new file beside that one. On others it works in
-    a namespace and a table of its own. All of it is removed at the end. Effects do nothing, so that only durability costs.
+    On a SQLite URL it works in new files beside that one, on others in a namespace and a table of its own. All of it is removed
+    at the end. Effects do nothing, so that only durability costs.
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj = url
@@ -86,7 +91,7 @@ def _show(found: Report) -> None:
 @bench.command(
     epilog=example("durastore bench granularity", "durastore bench granularity --step 20ms --plot granularity.svg")
 )
-@on_store
+@on_any_store
 @as_json
 @click.option("--steps", type=click.IntRange(10), default=1000, show_default=True, help="Steps of the run.")
 @click.option(

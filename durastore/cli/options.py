@@ -15,7 +15,7 @@ from durastore.cli.exits import LEGEND, tell
 from durastore.store import Store
 from durastore.store import open as open_store
 
-__all__ = ["as_json", "can_debug", "chosen", "duration", "example", "file_name", "on_store", "to_look", "to_work"]
+__all__ = ["F", "as_json", "can_debug", "chosen", "duration", "example", "file_name", "on_store", "to_look", "to_work"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 FALLBACK_URL = "sqlite:///durastore.db"

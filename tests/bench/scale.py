@@ -8,7 +8,9 @@ grow with its steps.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import multiprocessing
 import resource
 import statistics
@@ -72,11 +74,31 @@ def race(work: Callable[[str, int, float, Connection], None], url: str, seconds:
     return counts
 
 
+class _Over(Exception):
+    """The time is over."""
+
+
 def _steps(url: str, _worker: int, seconds: float, pipe: Connection) -> None:
+    """Steps of a run over a list, each with its progress."""
+    ends = math.inf
+
+    def effect(_item: int) -> dict[str, bool]:
+        if time.monotonic() > ends:
+            raise _Over
+        return {"ok": True}
+
     with durastore.open(url, namespace="race") as store:
-        ckpt = store.checkpoint(f"run-{time.time_ns()}")
-        numbers = iter(range(sys.maxsize))
-        _timed(lambda: ckpt.run_once(f"{ckpt.run_id}:{next(numbers)}", lambda: {"ok": True}), seconds, pipe)
+        pipe.send("ready")
+        pipe.recv()
+        ends = time.monotonic() + seconds
+        ckpt = store.checkpoint(f"run-{time.time_ns()}-{_worker}")
+        try:
+            with contextlib.suppress(_Over):
+                durastore.run_agent(range(sys.maxsize), ckpt, effect)
+        except Exception as exc:  # the parent raises it
+            pipe.send(f"{type(exc).__name__}: {exc}")
+        else:
+            pipe.send(ckpt.stats.executed)
 
 
 def _raw(url: str, worker: int, seconds: float, pipe: Connection, *, table: str) -> None:

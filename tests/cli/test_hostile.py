@@ -88,6 +88,8 @@ PLACES: dict[str, Make] = {
     "doctor path": lambda text, folder: ["doctor", "--url", f"sqlite:///{folder}/{quote(text, errors='replace')}.none"],
     "runs path": lambda text, folder: ["runs", "--url", f"sqlite:///{folder}/no/{quote(text, errors='replace')}"],
     "demo": lambda text, folder: ["demo", "--limit", text, "--url", _url("demo", folder)],
+    "bench --steps": lambda text, _: ["bench", "--steps", text],
+    "bench granularity": lambda text, _: ["bench", "granularity", "--step", text],
     "conformance": lambda text, _: ["conformance", "--", f"{text}://x"],
     "conformance --report": lambda text, _: ["conformance", "--soak", "0", "--report", text, "memory://"],
     "emulators": lambda text, _: ["emulators", "up", "--", text],
@@ -98,7 +100,7 @@ PASSES = "once fails with"
 """What its command wrote passes as it is: a terminal that would obey it was given to that command."""
 FINDS = ("doctor", "doctor path")
 """What it has to say is its result."""
-WITHOUT_JSON = ("conformance", "emulators", "no such", "demo")
+WITHOUT_JSON = ("conformance", "emulators", "no such", "demo", "bench")
 
 
 def _written(folder: Path, text: str) -> Path:

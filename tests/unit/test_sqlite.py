@@ -565,3 +565,43 @@ def test_a_file_that_is_locked_as_it_is_opened(
     assert list(backend.read(["key"])) == [None]
     assert len(waits) == 1
     backend.close()
+
+
+def test_all_that_wait_hear_that_the_transaction_did_not_begin(store: durastore.Store) -> None:
+    """When the file can't be written, each of the threads that wait gets the error, not the one alone whose turn it was."""
+    connections = backend_of(store)._connections
+    errors: list[str] = []
+
+    def write() -> None:
+        try:
+            connections.write(lambda _connection: None)
+        except sqlite3.OperationalError as exc:
+            errors.append(str(exc))
+
+    def refused(_work: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    connections.transaction = refused  # type: ignore[method-assign,assignment]
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    with connections._turn:
+        for thread in threads:
+            thread.start()
+        while len(connections._waiting) < len(threads):
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join(30)
+    assert errors == ["disk I/O error"] * 4
+
+
+def test_a_write_whose_taker_was_interrupted_is_done(store: durastore.Store) -> None:
+    """A waiting write that is in nobody's hands any more is done by its own thread."""
+    connections = backend_of(store)._connections
+    done: list[int] = []
+    thread = threading.Thread(target=connections.write, args=(lambda _connection: done.append(1),))
+    with connections._turn:
+        thread.start()
+        while not connections._waiting:
+            time.sleep(0.001)
+        connections._waiting.clear()
+    thread.join(30)
+    assert done == [1]
