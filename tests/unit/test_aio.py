@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import durastore
 from durastore import aio
+from durastore.contract import ClaimRequest
 from durastore.memory import MemoryBackend, _Space
+from tests.unit.virtual import VirtualClock, open_files
 
 
 def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -194,46 +197,113 @@ def test_thread_is_waited_for() -> None:
     run(main)
 
 
+class Renewed(MemoryBackend):
+    """Says when it has renewed."""
+
+    def __init__(self) -> None:
+        super().__init__(_Space())
+        self.renewed = threading.Semaphore(0)
+
+    def renew(self, grants: Any, *, now: int | None = None) -> Any:
+        answer = super().renew(grants, now=now)
+        self.renewed.release()
+        return answer
+
+
 def test_blocking_the_loop_keeps_the_lease() -> None:
-    """An effect that blocks the event loop for longer than its lease is renewed all the same."""
+    """An effect that blocks the event loop for longer than its lease is renewed all the same, and nobody takes over."""
+    backend, clock = Renewed(), VirtualClock()
+    sync = durastore.Store(backend, clock=clock)
+
+    def a_third_of_the_lease_goes_by() -> None:
+        clock.elapsed += 20.0
+        with sync.keeper._condition:
+            sync.keeper._condition.notify()  # its sleep is in real time
+        assert backend.renewed.acquire(timeout=30), "the keeper waits for the event loop"
 
     async def main() -> None:
-        async with aio.open("memory://") as store:
-            ckpt = await store.checkpoint("run", lease=0.5)
+        store = aio.Store(sync)
+        ckpt = await store.checkpoint("run", lease=60)
 
-            async def effect() -> float:
-                before = (await store.record("key")).lease_left
-                time.sleep(1.2)  # noqa: ASYNC251  blocking is the point
-                return before
+        async def effect() -> str:
+            for _ in range(6):
+                a_third_of_the_lease_goes_by()  # with the event loop at a standstill
+            rival = ClaimRequest("key", "other", "rival", "nonce", 60_000_000, takeover=True)
+            answer = backend.claim(rival, now=clock.now())
+            return type(answer).__name__
 
-            assert (await ckpt.run_once("key", effect)).status == "executed"
-            assert store.stats.lost == 0
+        assert await ckpt.run_once("key", effect) == ("Held", "executed")
+        assert store.stats.lost == 0
+        await store.close()
 
     run(main)
 
 
-def test_many_waiters_few_threads() -> None:
-    """A thousand tasks on fifty keys: each effect once, everybody gets its result, and threads stay few."""
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+@pytest.mark.parametrize("scheme", ["memory", "sqlite"])
+def test_many_waiters_few_threads(scheme: str, kind: str, tmp_path: Path) -> None:
+    """A thousand tasks on fifty keys, all asked for before the first effect ends: each effect once, everybody gets its very
+    result, and threads and connections stay as few as `aio.THREADS` and `aio.EFFECT_THREADS` say.
+    """
+    tasks, keys = 1000, 50
+    path = tmp_path / "agent.db"
     before = threading.active_count()
+    asked = threading.Event()
+    in_loop = asyncio.Event()
+    seen: list[tuple[int, int]] = []
+    ran: list[str] = []
+    asking = iter(range(tasks - 1))
+
+    def note() -> None:
+        seen.append((threading.active_count() - before, sum(name == str(path) for name in open_files())))
 
     async def main() -> None:
-        async with aio.open("memory://") as store:
-            ckpt = await store.checkpoint("run", wait=60)
-            ran: list[str] = []
+        loop = asyncio.get_running_loop()
+        async with aio.open("memory://" if scheme == "memory" else f"sqlite:///{path}") as store:
+            backend = store.sync.backend
+            claim = backend.claim
 
-            async def effect() -> str:
-                key = durastore.current().key
-                ran.append(key)
-                await asyncio.sleep(0.01)
-                return key
+            def counted(request: Any, *, now: int | None = None) -> Any:
+                answer = claim(request, now=now)
+                if next(asking, None) is None and not asked.is_set():
+                    note()
+                    asked.set()
+                    loop.call_soon_threadsafe(in_loop.set)
+                return answer
 
-            keys = [f"key-{number % 50}" for number in range(1000)]
-            outcomes = await asyncio.gather(*(ckpt.run_once(key, effect) for key in keys))
-            assert [outcome.value for outcome in outcomes] == keys
-            assert sorted(ran) == sorted(set(keys))
-            assert threading.active_count() - before <= aio.THREADS + 2  # the store's, its keeper, and one to open it
+            backend.claim = counted  # type: ignore[method-assign]
+            ckpt = await store.checkpoint("run", wait=600, lease=600)
+
+            async def coroutine() -> list[Any]:
+                await in_loop.wait()
+                return in_thread()
+
+            def in_thread() -> list[Any]:
+                asked.wait()
+                claimed = durastore.current()
+                assert claimed is not None
+                ran.append(claimed.key)
+                note()
+                return [claimed.key, claimed.token, len(ran)]
+
+            effect: Any = coroutine if kind == "coroutine" else in_thread
+            names = [f"key-{number % keys}" for number in range(tasks)]
+            outcomes = await asyncio.gather(*(ckpt.run_once(name, effect) for name in names))
+            note()
+        assert sorted(ran) == sorted(set(names))
+        results = {outcome.value[0]: outcome.value for outcome in outcomes}
+        assert [outcome.value for outcome in outcomes] == [results[name] for name in names]
+        counts = Counter(outcome.status for outcome in outcomes)
+        assert counts["executed"] == keys
+        assert counts["awaited"] == tasks - keys, "everybody else waited"
+        assert store.stats.taken_over == 0
 
     run(main)
+    effects = 0 if kind == "coroutine" else min(aio.EFFECT_THREADS, keys)
+    assert max(threads for threads, _ in seen) <= aio.THREADS + effects + 1, "the store's, its effects', its keeper"
+    connections = max(files for _, files in seen)
+    assert (scheme == "memory" and connections == 0) or 1 <= connections <= aio.THREADS + 1, "one for each thread"
+    assert [name for name in open_files() if name.startswith(str(path))] == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

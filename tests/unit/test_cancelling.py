@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 import durastore
 from durastore import aio
+from tests.unit.virtual import open_files
 
 KEYS = ["a", "b", "c"]
 POINTS_MAX = 150
@@ -227,14 +228,6 @@ async def cancelled_at(point: int, timing: str, work: Work, kind: str, url: str)
     return points.passed >= point
 
 
-def _open_files() -> Iterator[str]:
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            yield str(descriptor.readlink())
-        except FileNotFoundError:  # the one that lists them
-            continue
-
-
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(("work", "kind"), CASES)
 def test_at_every_await(work: str, kind: str, timing: str) -> None:
@@ -248,7 +241,7 @@ def test_with_connections(work: str, tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     assert enumerated("as it waits", WORKS[work], "coroutine", f"sqlite:///{path}?namespace={{}}") > 2 * len(KEYS)
     assert path.exists()
-    assert [name for name in _open_files() if name.startswith(str(path))] == []
+    assert [name for name in open_files() if name.startswith(str(path))] == []
 
 
 def enumerated(timing: str, work: Work, kind: str, url: str = "memory://") -> int:

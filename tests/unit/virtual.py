@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import durastore
 from durastore.conformance.virtual import StillKeeper, VirtualClock
 from durastore.memory import MemoryBackend, _Space
 
-__all__ = ["VERBS", "Scripted", "StillKeeper", "VirtualClock", "virtual"]
+__all__ = ["VERBS", "Scripted", "StillKeeper", "VirtualClock", "open_files", "virtual"]
 
 VERBS = (
     "claim",
@@ -62,3 +64,12 @@ def virtual(
     store = durastore.Store(backend, clock=clock)
     store.keeper = StillKeeper(store._renew, clock)
     return store, backend, clock
+
+
+def open_files() -> list[str]:
+    """The names of what this process has open, one for each descriptor."""
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            names.append(str(descriptor.readlink()))
+    return names
