@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 JOBS ?= 2
 
-.PHONY: demo test lint typing unit crash cli stores conformance packaging terraform bench report clean
+.PHONY: demo test lint typing unit crash cli stores conformance packaging terraform bench peers report clean
 
 demo: $(VENV)/.base
 	$(BIN)/durastore demo
@@ -54,8 +54,17 @@ bench: $(VENV)/.dev
 	$(BIN)/durastore bench granularity
 	$(BIN)/python -m tests.bench.scale
 
+# durastore beside its peers, which live in a virtual environment of their own.
+peers: $(VENV)-peers/.done
+	$(VENV)-peers/bin/python -m tests.bench.peers
+
+$(VENV)-peers/.done: pyproject.toml tests/bench/peers/requirements.txt
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/python -m pip install --quiet --disable-pip-version-check -r tests/bench/peers/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) reports build dist
+	rm -rf $(VENV) $(VENV)-peers reports build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
