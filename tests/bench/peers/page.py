@@ -33,22 +33,19 @@ def section(found: dict[str, Any]) -> str:
 
 
 def _how(found: dict[str, Any]) -> str:
-    servers = ", ".join(
-        f"{_NAMES[store['store']]} ({store['server']}, n = {store['steps']:,}, floor {_floor(store):,.0f} µs)"
-        for store in found["stores"]
-    )
+    servers = ", ".join(f"{store['server']} (n = {store['steps']:,})" for store in found["stores"])
     return (
-        f"In floors, and in brackets how many times durastore's median that is. {servers}; Python {found['python']},\n"
-        f"{found['cpus']} cores, {found['date']}; steady state, all in one process and in turns of 25 with the floor."
+        "In floors, and in brackets how many of durastore's medians that is. Steady state; all in one process, in turns of\n"
+        f"25 with the floor. {servers}; Python {found['python']}, {found['cpus']} cores, {found['date']}."
     )
 
 
-def _floor(store: dict[str, Any]) -> float:
-    return float(store["rows"][0]["median"])
+def _head(store: dict[str, Any]) -> str:
+    return f"{_NAMES[store['store']]} (floor {store['rows'][0]['median']:,.0f} µs)"
 
 
 def _table(title: str, likes: Sequence[str], stores: Sequence[dict[str, Any]]) -> str:
-    heads = [title, *(_NAMES[store["store"]] for store in stores)]
+    heads = [title, *map(_head, stores)]
     own = [[_OURS[like], *(_own(like, store) for store in stores)] for like in likes]
     peers: dict[str, dict[str, str]] = {}
     for store in stores:
