@@ -174,6 +174,10 @@ async def run_agent_on_async_inputs(ckpt: aio.Checkpoint, world: World) -> None:
 
 
 async def run_agent_side_by_side(ckpt: aio.Checkpoint, world: World) -> None:
+    await aio.run_agent(KEYS, ckpt, world.model(), key=str, concurrency=2, on_step=_noted)
+
+
+async def run_agent_side_by_side_on_async_inputs(ckpt: aio.Checkpoint, world: World) -> None:
     await aio.run_agent(_inputs(), ckpt, world.model(), key=str, concurrency=2, on_step=_noted)
 
 
@@ -184,6 +188,7 @@ WORKS: dict[str, Work] = {
     "run_agent": run_agent,
     "run_agent, async inputs": run_agent_on_async_inputs,
     "run_agent, concurrency 2": run_agent_side_by_side,
+    "run_agent, concurrency 2, async inputs": run_agent_side_by_side_on_async_inputs,
 }
 CASES = [(work, kind) for work in WORKS for kind in ("coroutine", "thread") if kind == "coroutine" or "run" in work]
 
