@@ -93,8 +93,8 @@ def _scale(found: dict[str, Any]) -> str:
     raw = shares["floor_steps"]
     return _paragraph(f"""
         Eight processes on one SQLite file reach {shares["part_of_floor"]:.2f} of what eight raw writers do, of whom one makes
-        {max(raw) / sum(raw):.0%} of the writes; here the slowest reaches {shares["slowest_by_mean"]:.2f} of the mean, and none sees
-        "database is locked". With {keys["keys"]:,} keys in the file, a step costs {keys["executed"]:.2f} and a skipped one
+        {max(raw) / sum(raw):.0%} of the writes; here the slowest reaches {shares["slowest_by_mean"]:.2f} of the mean, and none
+        sees "database is locked". With {keys["keys"]:,} keys in the file, a step costs {keys["executed"]:.2f} and a skipped one
         {keys["skipped"]:.2f} times what it does with 1,000. A run of {memory["steps"]:,} steps over a generator peaks at
         {memory["peak_mib"]:.0f} MiB.
     """)
@@ -106,9 +106,10 @@ def _granularity(found: dict[str, Any]) -> str:
     redone = max(trial.redone for trial in trials if trial.mode == "durastore")
     return _paragraph(f"""
         How often to save: {trials[0].steps:,} steps of {found["step"] * 1000:g} ms, the worker killed at the end of step
-        {found["kill_at"]}. A loop that saves every {worst.saved_every} steps does {worst.redone} again; durastore does {redone}, the
-        one in doubt, however often it saves, and pays a write for each step. Where a step is dearer than a write (a model's answer
-        is, by far), that is the better bargain. By Young and Daly the plain loop would save every {found["young_daly"]} steps here.
+        {found["kill_at"]}. A loop that saves every {worst.saved_every} steps does {worst.redone} again; durastore does {redone},
+        the one in doubt, however often it saves, and pays a write for each step. Where a step is dearer than a write (a model's
+        answer is, by far), that is the better bargain. By Young and Daly the plain loop would save every
+        {found["young_daly"]} steps here.
     """)
 
 
