@@ -24,6 +24,7 @@ from durastore._emulators.recipe import Recipe, Site
 from durastore._emulators.registry import Record, Registry
 from durastore._emulators.supervisor import Order, Process
 from durastore.errors import ConfigError
+from tests.conftest import SESSION
 
 SERVERS = [name for name in emulators.NAMES if name not in {"memory", "sqlite"}]
 
@@ -570,6 +571,7 @@ def test_not_run_is_seen(bare: Path, tmp_path: Path, required: str, summary: str
     shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text("def test_it(mysql_url): ...\n")
     environment = {**os.environ, "DURASTORE_REQUIRE": required, "DURASTORE_EMULATORS": "local"}
+    del environment[SESSION]  # which may have the server already
     code = "import sys, pytest; from durastore._emulators import finding; finding._SBIN = (); sys.exit(pytest.main(sys.argv[1:]))"
     command = [
         sys.executable,
