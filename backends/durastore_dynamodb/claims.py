@@ -12,7 +12,7 @@ from durastore.contract import Answer, ClaimRequest, Grant, Granted, StoredRecor
 from durastore.errors import ConfigError
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import Chunks, Pointer
-from durastore_dynamodb.clock import MARGIN
+from durastore_dynamodb.clock import AHEAD, MARGIN
 from durastore_dynamodb.items import Guard, Item, Update, number, record_of, whole
 from durastore_dynamodb.layout import Names
 
@@ -65,7 +65,7 @@ class Claims:
         fresh = write.created_at == write.updated_at
         return replace(
             write,
-            token=stamp if before is None else write.token,
+            token=stamp + AHEAD if before is None else write.token,
             expires_at=self.expiry(stamp, write.lease or 0),
             created_at=stamp if fresh else write.created_at,
             updated_at=stamp,
@@ -94,13 +94,14 @@ class Claims:
         for _ in range(_RESTAMPS):
             if now is not None or record.expires_at is None:
                 break
-            if not self._api.clock.is_off(record.updated_at, sent, landed=True):
+            fresh = record.token == record.created_at + AHEAD
+            late = fresh and self._api.clock.bounds()[1] > record.token
+            if not late and not self._api.clock.is_off(record.updated_at, sent, landed=True):
                 break
             sent, stamp = time.monotonic(), self._api.stamp(None)
-            fresh = record.token == record.created_at
             again = replace(
                 record,
-                token=stamp if fresh else record.token,
+                token=stamp + AHEAD if fresh else record.token,
                 created_at=stamp if fresh else record.created_at,
                 expires_at=self.expiry(stamp, record.lease or 0),
                 updated_at=stamp,

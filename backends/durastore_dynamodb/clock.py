@@ -16,11 +16,16 @@ import threading
 import time
 from email.utils import parsedate_to_datetime
 
-__all__ = ["MARGIN", "StoreClock"]
+__all__ = ["AHEAD", "MARGIN", "StoreClock"]
 
 SECOND = 1_000_000
 MARGIN = 2 * SECOND
 """Microseconds by which a stamp may be off the bounds of the answer that it came back with; beyond, it is written anew."""
+AHEAD = 500_000
+"""Microseconds by which the first token of a key, and the first incarnation of a run, is ahead of its stamp. An older number may
+be deleted while the request is on its way: whoever deletes waits until that one is in the past, so a new one that is not in the
+past when it lands is higher. One that took longer is drawn anew.
+"""
 _DRIFT = 200e-6
 """Seconds per second by which the monotonic clock may go wrong between two answers."""
 

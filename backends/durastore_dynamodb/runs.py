@@ -9,6 +9,7 @@ from typing import Any
 from durastore.contract import Payload, StoredProgress
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import Chunks, Pointer
+from durastore_dynamodb.clock import AHEAD
 from durastore_dynamodb.items import Guard, Item, Update, conditional, integer_of, number, run_of
 from durastore_dynamodb.layout import Names
 
@@ -87,19 +88,22 @@ class Runs:
     def incarnate(self, run_id: str, now: int | None) -> int:
         """One request. A first number that was drawn by a clock that was behind is raised."""
         key, sent, stamp = self._names.run(run_id), time.monotonic(), self._api.stamp(now)
-        drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp))["Attributes"], "incarnation")
-        while now is None and drawn == stamp and self._api.clock.is_off(stamp, sent):
+        first = stamp + AHEAD if now is None else stamp
+        drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp, first))["Attributes"], "incarnation")
+        clock = self._api.clock
+        while now is None and drawn == first and (clock.is_off(stamp, sent) or clock.bounds()[1] > first):
             sent, stamp = time.monotonic(), self._api.stamp(None)
+            first = stamp + AHEAD
             guard = Guard(
-                "#incarnation = :drawn AND #incarnation < :at", {":drawn": number(drawn), ":at": number(stamp)}
+                "#incarnation = :drawn AND #incarnation < :at", {":drawn": number(drawn), ":at": number(first)}
             )
-            if isinstance(self._api.update(Update(key, guard, {"incarnation": number(stamp)})), Refused):
+            if isinstance(self._api.update(Update(key, guard, {"incarnation": number(first)})), Refused):
                 break
-            drawn = stamp
+            drawn = first
         return drawn
 
-    def _draw(self, key: Any, stamp: int) -> dict[str, Any]:
-        values = {":before": number(stamp - 1), ":one": number(1), ":zero": number(0), ":at": number(stamp)}
+    def _draw(self, key: Any, stamp: int, first: int) -> dict[str, Any]:
+        values = {":before": number(first - 1), ":one": number(1), ":zero": number(0), ":at": number(stamp)}
         return {
             "TableName": self._api.table,
             "Key": key,

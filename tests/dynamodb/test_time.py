@@ -298,6 +298,52 @@ def test_tokens_grow_across_forget(backend: DynamoDBBackend) -> None:
     assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.parametrize("retried", [False, True])
+def test_tokens_grow_while_a_claim_is_on_its_way(
+    backend: DynamoDBBackend, tap: Wiretap, another: Another, retried: bool
+) -> None:
+    """A key that somebody else claims, commits and removes between the sending of a claim and its landing: the claim that lands
+    after all that has the higher token. It was stamped before.
+    """
+    rival = another()
+    backend.time()
+    rivals: list[int] = []
+
+    def use_and_remove() -> None:
+        grant = granted(rival.claim(request("key")))
+        rival.commit(grant, result=RESULT)
+        (record,) = rival.read(["key"])
+        assert record is not None
+        assert rival.delete(record)
+        rivals.append(grant.token)
+
+    tap.before(use_and_remove)
+    if retried:
+        tap.lose()
+    mine = granted(backend.claim(request("key")))
+    assert tap.idle
+    assert mine.token > rivals[0]
+    (record,) = backend.read(["key"])
+    assert record is not None
+    assert record.token == mine.token
+    backend.commit(mine, result=RESULT)
+
+
+def test_incarnations_grow_while_one_is_on_its_way(backend: DynamoDBBackend, tap: Wiretap, another: Another) -> None:
+    """The same for the incarnation of a run that somebody else draws and removes meanwhile."""
+    rival = another()
+    backend.time()
+    rivals: list[int] = []
+
+    def draw_and_remove() -> None:
+        rivals.append(rival.incarnate("run"))
+        assert rival.delete_run("run")
+
+    tap.before(draw_and_remove)
+    assert backend.incarnate("run") > rivals[0]
+    assert tap.idle
+
+
 def test_retention_is_logical_and_ttl_comes_later(backend: DynamoDBBackend, tap: Wiretap) -> None:
     """Past retention a record is absent at once, for every verb; DynamoDB's own deletion is due an hour later, never before."""
     backend.commit(granted(backend.claim(request("gone"))), result=RESULT, retain=MINUTE)
