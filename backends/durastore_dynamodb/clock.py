@@ -21,10 +21,10 @@ __all__ = ["AHEAD", "MARGIN", "StoreClock"]
 SECOND = 1_000_000
 MARGIN = 2 * SECOND
 """Microseconds by which a stamp may be off the bounds of the answer that it came back with; beyond, it is written anew."""
-AHEAD = 500_000
+AHEAD = MARGIN
 """Microseconds by which the first token of a key, and the first incarnation of a run, is ahead of its stamp. An older number may
 be deleted while the request is on its way: whoever deletes waits until that one is in the past, so a new one that is not in the
-past when it lands is higher. One that took longer is drawn anew.
+past when it lands is higher. One that took longer is drawn anew: as seldom as a stamp is, for others may have seen the first.
 """
 _DRIFT = 200e-6
 """Seconds per second by which the monotonic clock may go wrong between two answers."""
