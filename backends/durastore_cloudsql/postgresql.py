@@ -40,6 +40,7 @@ from durastore_cloudsql.rows import (
     COLUMNS,
     NO_PROGRESS,
     NO_REQUEST,
+    bytes_of,
     progress_values,
     record_of,
     record_values,
@@ -294,7 +295,7 @@ class PostgreSQLBackend:
             self._all("put_chunk", now, blob=blob, number=number, data=data)
 
     def get_chunks(self, blob: str) -> Sequence[bytes]:
-        return [bytes(memoryview(data)) for (data,) in self._all("chunks", blob=blob)]
+        return [bytes_of(data) for (data,) in self._all("chunks", blob=blob)]
 
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
         records = int(self._all("sweep_records", now, limit=limit)[0][0])

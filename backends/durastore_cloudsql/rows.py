@@ -12,6 +12,7 @@ __all__ = [
     "COLUMNS",
     "NO_PROGRESS",
     "NO_REQUEST",
+    "bytes_of",
     "progress_values",
     "record_of",
     "record_values",
@@ -33,7 +34,7 @@ Row = Sequence[Any]
 @sound
 def record_of(row: Row) -> StoredRecord:
     """A record from a row of `COLUMNS`."""
-    result = None if row[12] is None else Payload(_bytes(row[12]), row[13])
+    result = None if row[12] is None else Payload(bytes_of(row[12]), row[13])
     return StoredRecord(*row[:12], result, *row[14:18])  # type: ignore[call-arg]  # mypy counts a slice as endless
 
 
@@ -41,10 +42,12 @@ def record_of(row: Row) -> StoredRecord:
 def run_of(row: Row) -> StoredProgress:
     """A run from a row of its table."""
     run_id, step, data, blob, incarnation, updated_at = row
-    return StoredProgress(run_id, step, None if data is None else Payload(_bytes(data), blob), incarnation, updated_at)
+    return StoredProgress(
+        run_id, step, None if data is None else Payload(bytes_of(data), blob), incarnation, updated_at
+    )
 
 
-def _bytes(data: Any) -> bytes:
+def bytes_of(data: Any) -> bytes:
     """Whatever a driver takes for bytes; a number is none, although `bytes` would make so many of it."""
     return data if isinstance(data, bytes) else bytes(memoryview(data))
 

@@ -100,7 +100,7 @@ class Api:
         return self.clock.bounds()[0]
 
     def outlast(self, token: int, now: int | None) -> None:
-        """Wait until a token is in the past, so that the first token after its record went is higher. About a second at most."""
+        """Wait until a token is in the past, so that the first token after its record went is higher. About 3 s at most."""
         while now is None and self.clock.bounds()[0] <= token < self.clock.bounds()[0] + _OUTLAST:
             time.sleep(_PAUSE_MAX / 10)
 

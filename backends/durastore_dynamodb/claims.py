@@ -95,7 +95,7 @@ class Claims:
             if now is not None or record.expires_at is None:
                 break
             fresh = record.token == record.created_at + AHEAD
-            late = fresh and self._api.clock.bounds()[1] > record.token
+            late = fresh and self._api.clock.may_have_passed(record.token)
             if not late and not self._api.clock.is_off(record.updated_at, sent, landed=True):
                 break
             sent, stamp = time.monotonic(), self._api.stamp(None)

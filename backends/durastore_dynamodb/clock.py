@@ -74,6 +74,10 @@ class StoreClock:
                 self._stamped = high
             return self._stamped
 
+    def may_have_passed(self, number: int) -> bool:
+        """Whether a first number may be in the past by now, so that an older one may have gone meanwhile that was higher."""
+        return self.bounds()[1] > number
+
     def is_off(self, stamp: int, sent: float, *, landed: bool = False) -> bool:
         """Whether a stamp made for a request `sent` then turns out, by what was heard since, to be off by more than `MARGIN`.
 

@@ -91,7 +91,7 @@ class Runs:
         first = stamp + AHEAD if now is None else stamp
         drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp, first))["Attributes"], "incarnation")
         clock = self._api.clock
-        while now is None and drawn == first and (clock.is_off(stamp, sent) or clock.bounds()[1] > first):
+        while now is None and drawn == first and (clock.is_off(stamp, sent) or clock.may_have_passed(first)):
             sent, stamp = time.monotonic(), self._api.stamp(None)
             first = stamp + AHEAD
             guard = Guard(

@@ -19,7 +19,7 @@ from durastore.agent import run_agent
 from durastore.bench.floors import Floor, floor, new_table, remove_file
 from durastore.store import Store
 
-__all__ = ["FLOOR", "Report", "Row", "disposable", "measure"]
+__all__ = ["FLOOR", "Report", "Row", "disposable", "kinds_of", "measure"]
 
 BLOCK = 25
 """Samples of one kind, before the next kind has its turn."""
@@ -80,7 +80,7 @@ def measure(url: str | None, *, steps: int, replayed: int, warm_up: bool, tell: 
     and what the store's calls raise.
     """
     with disposable(url, tell) as (store, raw, _url):
-        kinds = _kinds(store, raw, replayed)
+        kinds = kinds_of(store, raw, replayed)
         _warm_up(kinds, raw, tell, thorough=warm_up)
         samples: dict[str, list[float]] = {name: [] for name in kinds}
         for done in range(0, steps, BLOCK):
@@ -155,7 +155,8 @@ Kind = Iterator[list[float]]
 """Yields blocks of timings, in seconds."""
 
 
-def _kinds(store: Store, raw: Floor, replayed: int) -> dict[str, Kind]:
+def kinds_of(store: Store, raw: Floor, replayed: int) -> dict[str, Kind]:
+    """All kinds by name, the floor first."""
     return {
         FLOOR: _each(raw.write),
         "one read by primary key, by the raw driver": _each(raw.read),

@@ -43,13 +43,13 @@ def _verdict(report: Report) -> str:
     return f"**{'conformant' if report.conformant else 'not conformant'}**, {counts}"
 
 
-def insert(page: str, table: str) -> str:
-    """The page with the table between its markers. Raises `ValueError` when they are missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the file needs the lines {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n{table}{END}{tail}"
+def insert(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page with the text between its markers. Raises `ValueError` when they are missing."""
+    head, begun, rest = page.partition(begin)
+    _, ended, tail = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"the file needs the lines {begin} and {end}")
+    return f"{head}{begin}\n{text}{end}{tail}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

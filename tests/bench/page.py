@@ -15,6 +15,7 @@ from typing import Any
 from durastore.bench.experiment import Trial
 from durastore.bench.measuring import FLOOR, Report
 from durastore.bench.plot import bars, curves
+from durastore.conformance import matrix
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 STORES = ("sqlite", "sqlite-empty", "postgresql", "dynamodb", "firestore")
@@ -115,11 +116,7 @@ def _granularity(found: dict[str, Any]) -> str:
 
 def insert(page: str, text: str) -> str:
     """The page with the text between its markers. Raises `ValueError` when they are missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the file needs the lines {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
+    return matrix.insert(page, text, BEGIN, END)
 
 
 def main() -> None:

@@ -125,7 +125,7 @@ def compare(place: Place, store: str, steps: int, tell: Callable[[str], None]) -
     with ExitStack() as stack, disposable(place.url, _silent) as (own, raw, _url):
         turns.join(
             None,
-            [Line(name, name, kind) for name, kind in measuring._kinds(own, raw, REPLAYED).items() if name in _OWN],
+            [Line(name, name, kind) for name, kind in measuring.kinds_of(own, raw, REPLAYED).items() if name in _OWN],
         )
         for peer in here:
             if None in peer.versions().values():

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from durastore.conformance import matrix
+
 from .peer import ONCE, REPLAY, SKIPPED, STEP
 
 BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
@@ -78,11 +80,7 @@ def _remarks(stores: Sequence[dict[str, Any]]) -> str:
 
 def insert(page: str, text: str) -> str:
     """The page with the text between its markers. Raises `ValueError` when they are missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the file needs the lines {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
+    return matrix.insert(page, text, BEGIN, END)
 
 
 def main() -> None:
