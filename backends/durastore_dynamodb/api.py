@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from durastore_dynamodb.clock import StoreClock
-from durastore_dynamodb.items import Guard, Item, Update, conditional
+from durastore_dynamodb.items import Item, Update
 from durastore_dynamodb.layout import Key
 from durastore_dynamodb.target import Target
 
@@ -27,8 +27,6 @@ _LOOK_AGAIN = 5.0
 """Seconds after a look at the table that saw nothing."""
 _PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
 """Seconds, at most, before sending again; doubled each time."""
-_OUTLAST = 10_000_000
-"""Microseconds: a token that is further ahead was not made by the clock."""
 _READ_MAX = 100
 _WRITE_MAX = 8
 """Items of one batch of chunks: about 3 MB, which is sent well within the time for one answer."""
@@ -99,11 +97,6 @@ class Api:
         self.ready()
         return self.clock.bounds()[0]
 
-    def outlast(self, token: int, now: int | None) -> None:
-        """Wait until a token is in the past, so that the first token after its record went is higher. About 3 s at most."""
-        while now is None and self.clock.bounds()[0] <= token < self.clock.bounds()[0] + _OUTLAST:
-            time.sleep(_PAUSE_MAX / 10)
-
     # Requests
 
     def call(self, operation: str, **arguments: Any) -> Any:
@@ -151,9 +144,14 @@ class Api:
         """Write one item if its guard holds; answers with the attributes that `returns` names."""
         return self._try("update_item", "Attributes", ReturnValues=returns, **update.arguments(self.table))
 
-    def delete(self, key: Key, guard: Guard) -> Item | Refused:
-        """Delete one item if the guard holds; answers with what it was."""
-        return self._try("delete_item", "Attributes", ReturnValues="ALL_OLD", **conditional(self.table, key, guard))
+    def write(self, items: Sequence[Any]) -> Refused | None:
+        """Write one item, or several in a transaction; whether the condition of the first failed. The others have none."""
+        if len(items) == 1:
+            ((operation, arguments),) = items[0].items()
+            landed = self._try(f"{operation.lower()}_item", "Attributes", **arguments)
+            return landed if isinstance(landed, Refused) else None
+        reasons = self.transact(items)
+        return None if reasons is None else reasons[0]
 
     def _try(self, operation: str, part: str, **arguments: Any) -> Item | Refused:
         try:

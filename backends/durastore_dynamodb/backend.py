@@ -42,11 +42,11 @@ from durastore.contract import (
 from durastore.errors import DurastoreError
 from durastore_dynamodb import faults, looking, schema
 from durastore_dynamodb.api import Api, Refused
-from durastore_dynamodb.chunks import CHUNK, Chunks, Pointer
-from durastore_dynamodb.claims import WRITERS, Claims, blob_of
+from durastore_dynamodb.chunks import CHUNK, Chunks
+from durastore_dynamodb.claims import WRITERS, Claims
 from durastore_dynamodb.clock import MARGIN
 from durastore_dynamodb.commits import Commits
-from durastore_dynamodb.items import conditional, unchanged
+from durastore_dynamodb.items import are_remains
 from durastore_dynamodb.layout import Names
 from durastore_dynamodb.runs import Runs
 from durastore_dynamodb.target import Target
@@ -190,29 +190,13 @@ class DynamoDBBackend:
             record = self._claims.record(landed.item)
 
     def delete(self, seen: StoredRecord, *, now: int | None = None) -> bool:
-        key = self._names.record(seen.key)
-        record = self._claims.record(self._api.get(key))
+        record = self._claims.record(self._api.get(self._names.record(seen.key)))
         while record is not None and rules.matches(record, seen, self._api.judged(now)):
-            self._api.outlast(record.token, now)
-            refused = self._delete(record)
-            if refused is None or (refused.item is None and refused.again):
-                blob = blob_of(record)
-                if blob is not None:
-                    self._chunks.drop(blob)
+            refused = self._claims.remove(record, now)
+            if refused is None:
                 return True
             record = self._claims.record(refused.item)
         return False
-
-    def _delete(self, record: StoredRecord) -> Refused | None:
-        """Delete a record as it was read; its payload is let go in the same transaction."""
-        key, guard = self._names.record(record.key), unchanged(record)
-        beside = self._chunks.follow(Pointer(key, blob_of(record), None))
-        if not beside:
-            answer = self._api.delete(key, guard)
-            return answer if isinstance(answer, Refused) else None
-        items = [{"Delete": conditional(self._api.table, key, guard)}]
-        reasons = self._api.transact(items + [{"Update": one.arguments(self._api.table)} for one in beside])
-        return None if reasons is None else reasons[0]
 
     def place(self, records: Sequence[StoredRecord], *, now: int | None = None) -> Sequence[StoredRecord]:
         if len(records) <= 1:
@@ -223,7 +207,8 @@ class DynamoDBBackend:
     def _place(self, record: StoredRecord, now: int | None) -> StoredRecord:
         before: StoredRecord | None = None
         while True:
-            stands, write = rules.place(before, record, self._api.judged(now))
+            standing = None if before is None or are_remains(before) else before
+            stands, write = rules.place(standing, record, self._api.judged(now))
             landed = None if write is None else self._claims.write(write, before, now)
             if not isinstance(landed, Refused):
                 return stands
@@ -239,7 +224,7 @@ class DynamoDBBackend:
         return self._chunks.get(blob)
 
     def sweep(self, *, limit: int = 500, now: int | None = None) -> Swept:
-        records, more = looking.sweep(self._api, self._names, self._chunks, limit=limit, now=now)
+        records, more = looking.sweep(self._api, self._names, self._claims, limit=limit, now=now)
         orphans, more_orphans = self._chunks.sweep(self._api.judged(now), limit)
         return Swept(records, orphans, more or more_orphans)
 

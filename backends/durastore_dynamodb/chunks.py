@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from durastore import rules
 from durastore_dynamodb.api import Api, Refused
-from durastore_dynamodb.items import Guard, Item, Update, bytes_of, integer_of, number, record_of
+from durastore_dynamodb.items import Guard, Item, Update, bytes_of, conditional, integer_of, number, record_of
 from durastore_dynamodb.layout import BY_TODO, SHARDS, Key, Names, shard_of
 
 __all__ = ["CHUNK", "Chunks", "Pointer"]
@@ -122,7 +122,8 @@ class Chunks:
         keys = [self._names.chunk(blob, index) for index in range(_count(about))]
         self._api.write_all([{"DeleteRequest": {"Key": key}} for key in keys])
         after = {":rev": number(integer_of(about, "rev") + 1)}
-        return not isinstance(self._api.delete(doomed.key, Guard("#rev = :rev", after)), Refused)
+        removal = conditional(self._api.table, doomed.key, Guard("#rev = :rev", after))
+        return self._api.write([{"Delete": removal}]) is None
 
     # Orphans
 

@@ -12,8 +12,19 @@ from durastore.contract import Answer, ClaimRequest, Grant, Granted, StoredRecor
 from durastore.errors import ConfigError
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import Chunks, Pointer
-from durastore_dynamodb.clock import AHEAD, MARGIN
-from durastore_dynamodb.items import Guard, Item, Update, number, record_of, whole
+from durastore_dynamodb.clock import MARGIN
+from durastore_dynamodb.items import (
+    Guard,
+    Item,
+    Update,
+    are_remains,
+    conditional,
+    number,
+    record_of,
+    remains_of,
+    unchanged,
+    whole,
+)
 from durastore_dynamodb.layout import Names
 
 __all__ = ["WRITERS", "Claims", "blob_of"]
@@ -54,8 +65,13 @@ class Claims:
             record = self.record(landed.item)
 
     def record(self, item: Item | None) -> StoredRecord | None:
-        """What was read, as a record."""
+        """What was read, as a record; perhaps the remains of one."""
         return None if item is None else record_of(item, self._names)
+
+    def standing(self, item: Item | None) -> StoredRecord | None:
+        """The same, None for remains."""
+        record = self.record(item)
+        return None if record is None or are_remains(record) else record
 
     def stamped(self, write: StoredRecord, before: StoredRecord | None, now: int | None) -> StoredRecord:
         """A new claim with the time to write instead of the time to judge by."""
@@ -65,7 +81,7 @@ class Claims:
         fresh = write.created_at == write.updated_at
         return replace(
             write,
-            token=stamp + AHEAD if before is None else write.token,
+            token=stamp if before is None else write.token,
             expires_at=self.expiry(stamp, write.lease or 0),
             created_at=stamp if fresh else write.created_at,
             updated_at=stamp,
@@ -79,30 +95,30 @@ class Claims:
         """Write a whole record if nothing changed since it was read, and what that does to payloads."""
         update = whole(record, before, self._names, physical=now is None)
         pointer = Pointer(update.key, blob_of(before), blob_of(record), record.retain_until)
-        beside = self._chunks.follow(pointer)
-        if not beside:
-            answer = self._api.update(update)
-            if isinstance(answer, Refused) and answer.item is None and before is None:
-                raise ConfigError(_MUTE)
-            return answer if isinstance(answer, Refused) else record
-        reasons = self._api.transact([{"Update": one.arguments(self._api.table)} for one in (update, *beside)])
-        refused = None if reasons is None else reasons[0]
+        updates = (update, *self._chunks.follow(pointer))
+        refused = self._api.write([{"Update": one.arguments(self._api.table)} for one in updates])
+        if refused is not None and refused.item is None and before is None:
+            raise ConfigError(_MUTE)
         return refused or record
 
     def settled(self, record: StoredRecord, sent: float, now: int | None) -> StoredRecord | Refused:
-        """The claim, stamped anew if the answer's time says that the stamp was wrong, or had grown old on its way."""
+        """The claim, stamped anew if the answer's time says that the stamp was wrong, or had grown old on its way.
+
+        The token stays, since others may have seen it, unless it is a first one and so old that it may not be the highest.
+        """
+        is_first = record.token == record.created_at
+        is_fresh = record.created_at == record.updated_at
         for _ in range(_RESTAMPS):
             if now is not None or record.expires_at is None:
                 break
-            fresh = record.token == record.created_at + AHEAD
-            late = fresh and self._api.clock.may_have_passed(record.token)
-            if not late and not self._api.clock.is_off(record.updated_at, sent, landed=True):
+            if not self._api.clock.is_off(record.updated_at, sent, landed=True):
                 break
+            late = is_first and self._api.clock.may_be_forgotten(record.token)
             sent, stamp = time.monotonic(), self._api.stamp(None)
             again = replace(
                 record,
-                token=stamp + AHEAD if fresh else record.token,
-                created_at=stamp if fresh else record.created_at,
+                token=stamp if late else record.token,
+                created_at=stamp if is_fresh else record.created_at,
                 expires_at=self.expiry(stamp, record.lease or 0),
                 updated_at=stamp,
             )
@@ -111,6 +127,23 @@ class Claims:
                 return landed
             record = again
         return record
+
+    def remove(self, record: StoredRecord, now: int | None) -> Refused | None:
+        """Remove a record if it is as it was read, and its payload. In the store's own time a token that is not old stays behind:
+        a claim with a first token that was stamped before may be on its way.
+        """
+        key, blob, remains = self._names.record(record.key), blob_of(record), remains_of(record)
+        if now is None and self._api.clock.remembers(record.token):
+            removal = {"Update": whole(remains, record, self._names, physical=True).arguments(self._api.table)}
+        else:
+            removal = {"Delete": conditional(self._api.table, key, unchanged(record))}
+        beside = [{"Update": one.arguments(self._api.table)} for one in self._chunks.follow(Pointer(key, blob, None))]
+        refused = self._api.write([removal, *beside])
+        if refused is not None and not (refused.again and self.record(refused.item) in (None, remains)):
+            return refused
+        if blob is not None:
+            self._chunks.drop(blob)
+        return None
 
     def renew(self, grants: Sequence[Grant], now: int | None) -> Sequence[Grant | None]:
         """As in the contract."""

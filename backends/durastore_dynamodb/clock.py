@@ -16,16 +16,17 @@ import threading
 import time
 from email.utils import parsedate_to_datetime
 
-__all__ = ["AHEAD", "MARGIN", "StoreClock"]
+__all__ = ["MARGIN", "REMEMBERED", "StoreClock"]
 
 SECOND = 1_000_000
 MARGIN = 2 * SECOND
 """Microseconds by which a stamp may be off the bounds of the answer that it came back with; beyond, it is written anew."""
-AHEAD = MARGIN
-"""Microseconds by which the first token of a key, and the first incarnation of a run, is ahead of its stamp. An older number may
-be deleted while the request is on its way: whoever deletes waits until that one is in the past, so a new one that is not in the
-past when it lands is higher. One that took longer is drawn anew: as seldom as a stamp is, for others may have seen the first.
+REMEMBERED = 3600 * SECOND
+"""Microseconds for which the last token of a key, or incarnation of a run, outlives it when that is removed. First numbers are
+stamps, made before their request is sent; a rival's may come and go meanwhile, and be higher. What is left of it refuses that.
 """
+_FAR = 365 * 24 * 3600 * SECOND
+"""Microseconds: a number further ahead of the store's time was not made by its clock, but by virtual time."""
 _DRIFT = 200e-6
 """Seconds per second by which the monotonic clock may go wrong between two answers."""
 
@@ -74,9 +75,14 @@ class StoreClock:
                 self._stamped = high
             return self._stamped
 
-    def may_have_passed(self, number: int) -> bool:
-        """Whether a first number may be in the past by now, so that an older one may have gone meanwhile that was higher."""
-        return self.bounds()[1] > number
+    def remembers(self, number: int) -> bool:
+        """Whether what is removed now must leave this number behind."""
+        low = self.bounds()[0]
+        return low - REMEMBERED <= number <= low + _FAR
+
+    def may_be_forgotten(self, stamp: int) -> bool:
+        """Whether a stamp is so old that a higher number may have come, gone, and been forgotten since. By half, to be sure."""
+        return self.bounds()[1] > stamp + REMEMBERED // 2
 
     def is_off(self, stamp: int, sent: float, *, landed: bool = False) -> bool:
         """Whether a stamp made for a request `sent` then turns out, by what was heard since, to be off by more than `MARGIN`.

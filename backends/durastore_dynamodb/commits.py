@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from durastore import rules
 from durastore.contract import ClaimRequest, Grant, Granted, Payload, StoredProgress, StoredRecord
 from durastore.errors import PayloadError
@@ -106,7 +104,7 @@ class Commits:
                 self._settle_retention(commit, stamp, sent)
                 return bool(extra) or not optional
             if reasons[0] is not None:
-                rules.commit(self._claims.record(reasons[0].item), commit.grant, commit.result, commit.retain, stamp)
+                rules.commit(self._claims.standing(reasons[0].item), commit.grant, commit.result, commit.retain, stamp)
                 return False
             saving = None if commit.progress is None else reasons[1]
             if saving is not None:
@@ -144,14 +142,8 @@ class Commits:
 
     def _write_commit(self, items: list[Any], extra: Sequence[Any], *, optional: bool) -> list[Refused | None] | None:
         if len(items) == 1 and not extra:
-            try:
-                self._api.call("update_item", **items[0]["Update"])
-            except ClientError as error:
-                refused = self._api.refused(error)
-                if refused is None:
-                    raise
-                return [refused]
-            return None
+            refused = self._api.write(items)
+            return None if refused is None else [refused]
         if len(items) + len(extra) > _TRANSACTION_ITEMS:
             raise PayloadError(
                 f"one transaction takes {_TRANSACTION_ITEMS} items, {len(items)} of which are durastore's; transact() wrote "
@@ -180,7 +172,7 @@ class Commits:
         """As in the contract; `tx` is a list to which `effect` appends items of `transact_write_items`, as the low-level
         client takes them. A condition of theirs that fails is raised as boto3 raises it, and the claim stands.
         """
-        record = self._claims.record(self._api.get(self._names.record(grant.key)))
+        record = self._claims.standing(self._api.get(self._names.record(grant.key)))
         if rules.commit(record, grant, Payload(b""), retain, self._api.judged(now)) is None:
             return _result(record)
         tx: list[Any] = []

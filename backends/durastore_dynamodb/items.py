@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from durastore.contract import Payload, RecordState, StoredProgress, StoredRecord
 from durastore.soundness import sound
+from durastore_dynamodb.clock import REMEMBERED
 from durastore_dynamodb.layout import Key, Names, shard_of
 
 __all__ = [
     "Guard",
     "Item",
     "Update",
+    "are_remains",
     "bytes_of",
+    "forgotten",
+    "incarnation_of",
     "integer_of",
     "number",
     "record_item",
     "record_of",
+    "remains_of",
     "retention",
     "run_of",
+    "stands",
     "unchanged",
     "whole",
 ]
@@ -89,6 +95,12 @@ def record_item(record: StoredRecord, names: Names, *, physical: bool) -> Item:
             "updated_at": record.updated_at,
         }
     )
+    if are_remains(record):
+        return (
+            item
+            | retention(record.key, record.token + REMEMBERED, names, physical=True)
+            | _present({"retain_until": 0})
+        )
     if record.state == "committed":
         return item | retention(record.key, record.retain_until, names, physical=physical)
     return item | _present({"todo": names.todo("open", shard_of(record.key)), "due": record.created_at})
@@ -100,6 +112,34 @@ def retention(key: str, until: int | None, names: Names, *, physical: bool) -> I
         return {}
     item = _present({"retain_until": until, "todo": names.todo("due", shard_of(key)), "due": until})
     return item | (_present({"ttl": until // 1_000_000 + _TTL_DELAY}) if physical else {})
+
+
+def remains_of(record: StoredRecord) -> StoredRecord:
+    """What a record leaves behind when it is removed: its token, as a record whose retention has ended. So the next claim is a
+    first attempt with a higher one. The nonce is its own, since no two records of a key may look the same to a condition.
+    """
+    return replace(
+        record,
+        state="committed",
+        nonce=f"removed {record.nonce}",
+        lease=None,
+        expires_at=None,
+        fingerprint=None,
+        error=None,
+        result=None,
+        retain_until=0,
+        taken_from=None,
+    )
+
+
+def are_remains(record: StoredRecord) -> bool:
+    """Whether it is what a removed one left behind."""
+    return record.state == "committed" and record.retain_until == 0 and record.result is None
+
+
+def forgotten(last: int) -> Item:
+    """When DynamoDB may delete what is left of a record or run: once no request is on its way that was made before its number."""
+    return _present({"ttl": (last + REMEMBERED) // 1_000_000 + _TTL_DELAY})
 
 
 @sound
@@ -134,9 +174,20 @@ def run_of(item: Item) -> StoredProgress:
         run_id=item["sk"]["S"],
         step=_integer(item, "step") or 0,
         state=Payload(_bytes(item["state"]), _text(item, "blob")) if "state" in item else None,
-        incarnation=_integer(item, "incarnation") or 0,
+        incarnation=incarnation_of(item),
         updated_at=_integer(item, "updated_at") or 0,
     )
+
+
+def stands(item: Item) -> bool:
+    """Whether it is a run, and not what a removed one left behind: its last incarnation, `removed`."""
+    return "step" in item
+
+
+@sound
+def incarnation_of(item: Item) -> int:
+    """A run's incarnation, which is none if it is that of a run that was removed."""
+    return 0 if item.get("incarnation") == item.get("removed") else _integer(item, "incarnation") or 0
 
 
 @sound
@@ -209,7 +260,7 @@ def conditional(table: str, key: Key, guard: Guard, update: str = "") -> dict[st
         made["ConditionExpression"] = guard.condition
     if guard.values:
         made["ExpressionAttributeValues"] = guard.values
-    names = {f"#{name}": name for name in _NAME.findall(update + guard.condition)}
+    names = {f"#{name}": name for name in _NAME.findall(f"{update} {guard.condition}")}
     return {**made, **({"ExpressionAttributeNames": names} if names else {})}
 
 

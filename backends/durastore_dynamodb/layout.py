@@ -5,6 +5,7 @@ One table, keys `pk` and `sk`, two sparse indexes that hold keys alone::
     item       pk                      sk       run (index by_run)   todo, due (index by_todo)
     record     NAMESPACE/r/SHARD       key      NAMESPACE/RUN_ID     not committed: NAMESPACE/open/SHARD, when it was created
                                                                      retained: NAMESPACE/due/SHARD, when retention ends
+                                                                     removed: likewise, an hour after its token
     run        NAMESPACE/u/SHARD       run id
     payload    NAMESPACE/b/BLOB        -                             NAMESPACE/blob/SHARD, when to see whether it is orphaned
     chunk      NAMESPACE/c/BLOB/INDEX  -
@@ -14,6 +15,9 @@ table itself, strongly consistent. In return a namespace begins with 16 partitio
 each (about 5,000 steps per second); DynamoDB splits them further by itself when they stay hot. Listings by run and by
 state find *which* records by an index, which is eventually consistent (as a rule by less than a second), and then read
 the records consistently.
+
+What is removed within an hour leaves an item with its last number behind (a record's token, a run's incarnation), which nobody
+sees: a request that draws a first number may be on its way, and that must be higher.
 
 `SHARDS` and the hash are part of the layout: two clients that differ in them would not see each other's claims.
 """

@@ -7,9 +7,9 @@ from typing import Any
 
 from durastore import rules
 from durastore.contract import Page, RecordState, StoredProgress, StoredRecord
-from durastore_dynamodb.api import Api, Refused
-from durastore_dynamodb.chunks import Chunks
-from durastore_dynamodb.items import Guard, Item, number, record_of, run_of
+from durastore_dynamodb.api import Api
+from durastore_dynamodb.claims import Claims
+from durastore_dynamodb.items import Item, are_remains, number, record_of, run_of, stands
 from durastore_dynamodb.layout import BY_RUN, BY_TODO, SHARDS, Names
 
 __all__ = ["read", "records", "runs", "sweep"]
@@ -59,7 +59,7 @@ def records(
 def runs(api: Api, names: Names, cursor: str | None, limit: int) -> Page[StoredProgress]:
     """One page of the runs, strongly consistent."""
     items, more = _of_table(api, names.runs, "", cursor, limit)
-    return Page([run_of(item) for item in items], more)
+    return Page([run_of(item) for item in items if stands(item)], more)
 
 
 def _query(
@@ -155,12 +155,16 @@ def _of_open(api: Api, names: Names, cursor: str | None, limit: int) -> tuple[li
     return list(_records(api, names, keys).values()), None
 
 
-def sweep(api: Api, names: Names, chunks: Chunks, *, limit: int, now: int | None) -> tuple[int, bool]:
-    """Delete records past retention, each on condition that it is; how many, and whether there may be more."""
+def sweep(api: Api, names: Names, claims: Claims, *, limit: int, now: int | None) -> tuple[int, bool]:
+    """Remove records past retention, each on condition that it is as it was read, and what is left of those removed long ago.
+
+    How many records, and whether there may be more.
+    """
     at = api.judged(now)
     due = [key for shard in SHARDS for key in _due(api, names, shard, at, limit)]
-    removed = sum(_remove(api, names, chunks, key, at, virtual=now is not None) for key in due[:limit])
-    return removed, len(due) > limit and removed > 0
+    past = [record for record in _records(api, names, due[:limit]).values() if rules.is_absent(record, at)]
+    gone = [record for record in past if claims.remove(record, now) is None]
+    return sum(not are_remains(record) for record in gone), len(due) > limit and len(gone) > 0
 
 
 def _due(api: Api, names: Names, shard: str, at: int, limit: int) -> Iterator[str]:
@@ -175,14 +179,3 @@ def _due(api: Api, names: Names, shard: str, at: int, limit: int) -> Iterator[st
         Limit=limit + 1,
     )
     return (item["sk"]["S"] for item in items)
-
-
-def _remove(api: Api, names: Names, chunks: Chunks, key: str, at: int, *, virtual: bool) -> bool:
-    """Delete a record past retention. One whose token is not yet in the past stays: the next token must be higher."""
-    past = "#state = :committed AND #retain_until <= :at" + ("" if virtual else " AND #token < :at")
-    removed = api.delete(names.record(key), Guard(past, {":committed": {"S": "committed"}, ":at": number(at)}))
-    if isinstance(removed, Refused) or not removed:
-        return False
-    if "blob" in removed:
-        chunks.drop(removed["blob"]["S"])
-    return True

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from durastore.contract import Payload, StoredProgress
 from durastore_dynamodb.api import Api, Refused
 from durastore_dynamodb.chunks import Chunks, Pointer
-from durastore_dynamodb.clock import AHEAD
-from durastore_dynamodb.items import Guard, Item, Update, conditional, integer_of, number, run_of
-from durastore_dynamodb.layout import Names
+from durastore_dynamodb.items import (
+    Guard,
+    Item,
+    Update,
+    conditional,
+    forgotten,
+    incarnation_of,
+    integer_of,
+    number,
+    run_of,
+    stands,
+)
+from durastore_dynamodb.layout import Key, Names
 
 __all__ = ["Runs", "Saving"]
 
 _FREE = "(attribute_not_exists(#step) OR #step <= :step)"
+_NEVER_DRAWN = "attribute_not_exists(#incarnation)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class Runs:
     def load(self, run_id: str) -> StoredProgress | None:
         """As in the contract."""
         item = self._api.get(self._names.run(run_id))
-        return None if item is None else run_of(item)
+        return run_of(item) if item is not None and stands(item) else None
 
     def save(self, progress: StoredProgress, now: int | None) -> StoredProgress:
         """One request, unless large payloads come or go."""
@@ -46,7 +56,7 @@ class Runs:
         if _blob(progress.state) is None:
             landed = self._api.update(self._update(progress, None, stamp), "ALL_OLD")
             if not isinstance(landed, Refused):
-                return replace(progress, incarnation=integer_of(landed, "incarnation"), updated_at=stamp)
+                return replace(progress, incarnation=incarnation_of(landed), updated_at=stamp)
             seen = landed.item
         while True:
             if seen is not None and run_of(seen).step > progress.step:
@@ -82,36 +92,31 @@ class Runs:
         blob = _blob(progress.state)
         if blob is not None:
             item["blob"] = {"S": blob}
-        gone = [name for name in ("state", "blob") if name not in item]
+        gone = [name for name in ("state", "blob", "ttl") if name not in item]
         return Update(self._names.run(progress.run_id), Guard(f"{_FREE} AND {same}", values), item, gone)
 
     def incarnate(self, run_id: str, now: int | None) -> int:
-        """One request. A first number that was drawn by a clock that was behind is raised."""
-        key, sent, stamp = self._names.run(run_id), time.monotonic(), self._api.stamp(now)
-        first = stamp + AHEAD if now is None else stamp
-        drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp, first))["Attributes"], "incarnation")
-        clock = self._api.clock
-        while now is None and drawn == first and (clock.is_off(stamp, sent) or clock.may_have_passed(first)):
-            sent, stamp = time.monotonic(), self._api.stamp(None)
-            first = stamp + AHEAD
-            guard = Guard(
-                "#incarnation = :drawn AND #incarnation < :at", {":drawn": number(drawn), ":at": number(first)}
-            )
-            if isinstance(self._api.update(Update(key, guard, {"incarnation": number(first)})), Refused):
+        """One request. A first number that was so long on its way that it may not be the highest is drawn anew."""
+        key, stamp = self._names.run(run_id), self._api.stamp(now)
+        drawn = integer_of(self._api.call("update_item", **self._draw(key, stamp))["Attributes"], "incarnation")
+        while now is None and drawn == stamp and self._api.clock.may_be_forgotten(stamp):
+            stamp = self._api.stamp(None)
+            guard = Guard("#incarnation = :drawn", {":drawn": number(drawn)})
+            if isinstance(self._api.update(Update(key, guard, {"incarnation": number(stamp)})), Refused):
                 break
-            drawn = first
+            drawn = stamp
         return drawn
 
-    def _draw(self, key: Any, stamp: int, first: int) -> dict[str, Any]:
-        values = {":before": number(first - 1), ":one": number(1), ":zero": number(0), ":at": number(stamp)}
+    def _draw(self, key: Key, stamp: int) -> dict[str, Any]:
+        values = {":before": number(stamp - 1), ":one": number(1), ":zero": number(0), ":at": number(stamp)}
         return {
             "TableName": self._api.table,
             "Key": key,
             "UpdateExpression": (
                 "SET #incarnation = if_not_exists(#incarnation, :before) + :one, #step = if_not_exists(#step, :zero), "
-                "#updated_at = if_not_exists(#updated_at, :at)"
+                "#updated_at = if_not_exists(#updated_at, :at) REMOVE #ttl"
             ),
-            "ExpressionAttributeNames": {f"#{name}": name for name in ("incarnation", "step", "updated_at")},
+            "ExpressionAttributeNames": {f"#{name}": name for name in ("incarnation", "step", "updated_at", "ttl")},
             "ExpressionAttributeValues": values,
             "ReturnValues": "UPDATED_NEW",
         }
@@ -122,7 +127,7 @@ class Runs:
             update = self._placed(run)
             beside = self._chunks.follow(Pointer(update.key, None, _blob(run.state)))
             items = [{"Update": one.arguments(self._api.table)} for one in (update, *beside)]
-            refused = (self._api.transact(items) or [None])[0]
+            refused = self._api.write(items)
             if refused is None:
                 return run
             if refused.item is not None:  # else it was removed in between
@@ -137,34 +142,35 @@ class Runs:
         blob = _blob(run.state)
         if blob is not None:
             item["blob"] = {"S": blob}
-        return Update(self._names.run(run.run_id), Guard("attribute_not_exists(#pk)"), item)
+        gone = ("removed", "ttl") if run.incarnation else ("ttl",)
+        return Update(self._names.run(run.run_id), Guard("attribute_not_exists(#step)"), item, gone)
 
     def delete(self, run_id: str) -> bool:
         """Remove a run; False when there was none."""
         key = self._names.run(run_id)
         seen = self._api.get(key)
-        while seen is not None:
-            run = run_of(seen)
-            self._api.outlast(run.incarnation, None)
-            blob = _blob(run.state)
-            same = Guard("attribute_exists(#pk) AND attribute_not_exists(#blob)")
-            if blob is not None:
-                same = Guard("#blob = :blob", {":blob": {"S": blob}})
-            follow = self._chunks.follow(Pointer(key, blob, None))
-            items = [{"Delete": conditional(self._api.table, key, same)}]
-            items += [{"Update": update.arguments(self._api.table)} for update in follow]
-            refused = self._remove(items, key, same, alone=not follow)
-            if refused is None or (refused.item is None and refused.again):
+        while seen is not None and stands(seen):
+            blob = _blob(run_of(seen).state)
+            removal = self._removal(key, integer_of(seen, "incarnation"), blob)
+            beside = [
+                {"Update": one.arguments(self._api.table)} for one in self._chunks.follow(Pointer(key, blob, None))
+            ]
+            refused = self._api.write([removal, *beside])
+            if refused is None or (refused.again and (refused.item is None or not stands(refused.item))):
                 return True
             seen = refused.item
         return False
 
-    def _remove(self, items: list[dict[str, Any]], key: Any, same: Guard, *, alone: bool) -> Refused | None:
-        if alone:
-            answer = self._api.delete(key, same)
-            return answer if isinstance(answer, Refused) else None
-        reasons = self._api.transact(items)
-        return None if reasons is None else reasons[0]
+    def _removal(self, key: Key, incarnation: int, blob: str | None) -> dict[str, Any]:
+        """Its last incarnation stays behind if it is not old, as the last token of a record does."""
+        values: Item = {":incarnation": number(incarnation)} if incarnation else {}
+        parts = ["attribute_exists(#step)", "#incarnation = :incarnation" if incarnation else _NEVER_DRAWN]
+        parts.append("attribute_not_exists(#blob)" if blob is None else "#blob = :blob")
+        guard = Guard(" AND ".join(parts), values if blob is None else {**values, ":blob": {"S": blob}})
+        if not self._api.clock.remembers(incarnation):
+            return {"Delete": conditional(self._api.table, key, guard)}
+        left = {"removed": number(incarnation), **forgotten(incarnation)}
+        return {"Update": Update(key, guard, left, ("step", "state", "blob", "updated_at")).arguments(self._api.table)}
 
 
 def _blob(state: Payload | None) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from durastore.conformance.history import Event
+from durastore.conformance.history import UNKNOWN, Event
 
 __all__ = ["explain", "furthest"]
 
@@ -20,23 +20,30 @@ Step = Callable[[State, Event], Iterable[State]]
 """The states that a call may leave behind, none if its answer is impossible. Several, where time is not known exactly."""
 
 
-def furthest(events: Sequence[Event], initial: State, step: Step[State]) -> int:
+def furthest(events: Sequence[Event], initial: State, step: Step[State], again: Sequence[Event] = ()) -> int:
     """How many calls can be put in a sensible order at most; ``len(events)`` when the history is linearizable.
 
-    A call that is not certain may come at any time after it was made, or never.
+    A call that is not certain may come at any time after it was made, or never. One of `again` may have come twice: its driver
+    sent it again, and what is answered is the second.
     """
-    ordered = sorted(events, key=lambda event: event.invoked)
+    firsts = {id(event): replace(event, answer=UNKNOWN, certain=False) for event in again}
+    ordered = sorted([*events, *firsts.values()], key=lambda event: event.invoked)
+    numbers = {id(event): number for number, event in enumerate(ordered)}
+    seconds = {numbers[id(first)]: numbers[second] for second, first in firsts.items()}
     everything = (1 << len(ordered)) - 1
     optional = sum(1 << number for number, event in enumerate(ordered) if not event.certain)
+    counted = everything & ~sum(1 << number for number in seconds)
     seen: set[tuple[int, State]] = set()
     stack: list[tuple[int, State]] = [(everything, initial)]
     best = 0
     while stack:
         left, state = stack.pop()
         if left & ~optional == 0:
-            return len(ordered)
-        best = max(best, len(ordered) - left.bit_count())
+            return len(events)
+        best = max(best, len(events) - (left & counted).bit_count())
         for number in _possible(ordered, left):
+            if not left >> seconds.get(number, number) & 1:
+                continue  # a first one after its second
             rest = left & ~(1 << number)
             for after in step(state, ordered[number]):
                 if (rest, after) not in seen:

@@ -12,6 +12,7 @@ from durastore.conformance.history import UNKNOWN, Event
 from durastore.conformance.linear import explain, furthest
 from durastore.conformance.racing import double_grants, unexplained
 from durastore.conformance.sequential import KeyState, RunState, key_step, run_step
+from durastore.conformance.shrinking import unexplained_briefly
 from durastore.contract import ClaimRequest, Committed, Granted, Payload, StoredProgress, StoredRecord
 
 MILLISECOND = 1_000_000
@@ -223,3 +224,52 @@ def test_numbers_left_out() -> None:
     assert furthest(drawn, RunState(), partial(run_step, gaps=True)) == len(drawn)
     twice = [drawn[0], replace(drawn[1], answer=7)]
     assert furthest(twice, RunState(), partial(run_step, gaps=True)) < len(twice)
+
+
+def landed_twice(again: str) -> list[Event]:
+    """A claim lands and is seen, its answer gets lost, it is taken over and given back. Then its driver sends it again; or a
+    rival has the key by then (another nonce `again`), and it is answered so.
+    """
+    story = Story()
+    first = story.claim("a", 100, 101)
+    seen = story.read(102, 103)
+    story.claim("b", 120, 121)
+    assert story.record is not None
+    _, story.record = rules.abandon(
+        story.record, story.events[-1].answer.grant, error=None, in_doubt=False, now=122_000
+    )
+    story.note("abandon", (story.events[-1].answer.grant, None, False), True, 122, 123)
+    second = story.claim(again, 124, 125)
+    answered = replace(second, given=first.given, invoked=first.invoked) if again == "a" else second
+    events = [seen, *story.events[2:4], answered]
+    if again != "a":
+        held = story.claim("c", 126, 127)
+        assert story.record is not None
+        events += [held, replace(first, answer=replace(held.answer), answered=held.answered)]
+    return events
+
+
+@pytest.mark.parametrize("again", ["a", "rival"])
+def test_a_call_that_landed_twice(again: str) -> None:
+    """Others saw its first landing, it heard the answer to the second: that makes sense to a soak, where answers get lost."""
+    events = landed_twice(again)
+    assert not fits(events)
+    assert unexplained_briefly(events, MARGIN // 1000) is None
+
+
+def test_a_call_that_landed_twice_explains_no_more_than_that() -> None:
+    """Neither an attempt that nobody made, nor a grant beside a live claim, nor a landing after its answer."""
+    events = landed_twice("a")
+    *others, answered = events
+    grant = answered.answer.grant
+    assert grant.attempt == 3
+    wrong = replace(answered, answer=Granted(replace(grant, attempt=4)))
+    assert unexplained_briefly([*others, wrong], MARGIN // 1000) is not None
+    later = replace(others[0], invoked=130 * MILLISECOND, answered=131 * MILLISECOND)
+    assert unexplained_briefly([*others[1:], answered, later], MARGIN // 1000) is not None
+    story = Story()
+    story.claim("a", 100, 101)
+    mine = story.events[-1]
+    beside = replace(mine.answer.grant, nonce="b", owner="b", attempt=2, token=mine.answer.grant.token + 1)
+    story.note("claim", replace(mine.given, nonce="b", owner="b"), Granted(beside), 102, 103)
+    assert unexplained_briefly(story.events, MARGIN // 1000) is not None

@@ -152,7 +152,9 @@ def test_the_sweep_reads_what_is_due(backend: DynamoDBBackend, tap: Wiretap) -> 
     assert backend.sweep(limit=3, now=later).records == 3
     assert backend.sweep(limit=3, now=later) == durastore.contract.Swept(2, 0, more=False)
     sent = tap.requests()
-    assert {one.operation for one in sent} == {"Query", "DeleteItem"}
+    assert {one.operation for one in sent} == {"Query", "BatchGetItem", "DeleteItem"}
+    read = [key for one in sent if "RequestItems" in one.body for key in one.body["RequestItems"][TABLE]["Keys"]]
+    assert len(read) == 5
     assert len([one for one in sent if one.operation == "DeleteItem"]) == 5
     assert {one.body["IndexName"] for one in sent if one.operation == "Query"} == {"by_todo"}
 

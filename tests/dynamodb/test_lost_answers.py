@@ -207,13 +207,23 @@ def test_resolve(store: durastore.Store, backend: DynamoDBBackend, tap: Wiretap,
     assert (record.state, record.nonce) == ("committed", "settled")
 
 
+@pytest.mark.parametrize(("made", "operation"), [(None, "UpdateItem"), (1, "DeleteItem")], ids=["young", "old"])
 @pytest.mark.parametrize("plan", [("lose", 1), ("drop", 1), ("drop", 2)])
-def test_delete(store: durastore.Store, backend: DynamoDBBackend, tap: Wiretap, plan: tuple[str, int]) -> None:
-    """A key and a run that are gone by our own doing count as removed."""
-    backend.commit(granted(backend.claim(request("key"))), result=RESULT, progress=StoredProgress("run", 1, RESULT))
+def test_delete(
+    store: durastore.Store,
+    backend: DynamoDBBackend,
+    tap: Wiretap,
+    plan: tuple[str, int],
+    made: int | None,
+    operation: str,
+) -> None:
+    """A key and a run that are gone by our own doing count as removed, whether they leave a number behind or not."""
+    backend.incarnate("run", now=made)
+    grant = granted(backend.claim(request("key"), now=made))
+    backend.commit(grant, result=RESULT, progress=StoredProgress("run", 1, RESULT), now=made)
     (seen,) = backend.read(["key"])
     assert seen is not None
-    tap.only = "DeleteItem"
+    tap.only = operation
     getattr(tap, plan[0])(plan[1])
     assert store.call("delete", backend.delete, seen)
     getattr(tap, plan[0])(plan[1])
@@ -228,7 +238,7 @@ def test_delete_whose_call_failed(store: durastore.Store, backend: DynamoDBBacke
     backend.commit(granted(backend.claim(request("key"))), result=RESULT)
     (seen,) = backend.read(["key"])
     assert seen is not None
-    tap.only = "DeleteItem"
+    tap.only = "UpdateItem"
     tap.lose(2)
     assert not store.call("delete", backend.delete, seen)
     assert backend.read(["key"]) == [None]

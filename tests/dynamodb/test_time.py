@@ -101,32 +101,64 @@ def test_a_grant_is_checked_against_its_own_answer(backend: DynamoDBBackend, tap
     assert abs(_expiry(second) - MINUTE - now_at(tap)) <= CLOSE
     (record,) = backend.read(["key"])
     assert record is not None
-    assert record.token == grant.token
-    assert abs(grant.token - now_at(tap)) <= CLOSE
+    assert record.token == grant.token == _new(second, "token")
 
 
 def _expiry(sent: Sent) -> int:
-    return int(sent.body["ExpressionAttributeValues"][":new_expires_at"]["N"])
+    return _new(sent, "expires_at")
 
 
-def test_a_claim_that_was_long_on_its_way(backend: DynamoDBBackend, tap: Wiretap) -> None:
-    """The process stood still between stamp and sending, its monotonic clock did not: the claim is stamped anew."""
+def _new(sent: Sent, name: str) -> int:
+    return int(sent.body["ExpressionAttributeValues"][f":new_{name}"]["N"])
+
+
+@pytest.mark.parametrize(("frozen", "keeps_its_token"), [(10.0, True), (HOUR, False)], ids=["seconds", "an hour"])
+def test_a_claim_that_was_long_on_its_way(
+    backend: DynamoDBBackend, tap: Wiretap, frozen: float, keeps_its_token: bool
+) -> None:
+    """The process stood still between stamp and sending, its monotonic clock did not: the claim is stamped anew. Others may have
+    seen its token, which stays, unless a higher one may have been forgotten since.
+    """
     backend.time()
     real, ahead = time.monotonic, [0.0]
     tap.requests()
 
     def freeze() -> None:
-        ahead[0] = tap.shift = HOUR
+        ahead[0] = tap.shift = frozen
 
     tap.before(freeze)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: real() + ahead[0])
-        granted(backend.claim(request("key")))
-        assert len(tap.requests()) == 2
+        grant = granted(backend.claim(request("key")))
+        first, second = tap.requests()
         (record,) = backend.read(["key"])
     assert record is not None
     assert record.expires_at is not None
+    assert _expiry(second) - _expiry(first) > frozen / 2 * SECOND
     assert abs(record.expires_at - MINUTE - now_at(tap)) <= CLOSE
+    assert record.token == grant.token
+    assert (grant.token == _new(first, "token")) is keeps_its_token
+
+
+@pytest.mark.parametrize(("frozen", "stays"), [(10.0, True), (HOUR, False)], ids=["seconds", "an hour"])
+def test_an_incarnation_that_was_long_on_its_way(
+    backend: DynamoDBBackend, tap: Wiretap, frozen: float, stays: bool
+) -> None:
+    """The same: after an hour a higher one may have been forgotten."""
+    backend.time()
+    real, ahead = time.monotonic, [0.0]
+    tap.requests()
+
+    def freeze() -> None:
+        ahead[0] = tap.shift = frozen
+
+    tap.before(freeze)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: real() + ahead[0])
+        drawn = backend.incarnate("run")
+        assert len(tap.requests()) == (1 if stays else 2)
+        assert (abs(drawn - now_at(tap)) > frozen / 2 * SECOND) is stays
+        assert backend.incarnate("run") == drawn + 1
 
 
 def test_a_restamp_rechecks(backend: DynamoDBBackend, tap: Wiretap, another: Another) -> None:
@@ -298,6 +330,107 @@ def test_tokens_grow_across_forget(backend: DynamoDBBackend) -> None:
     assert tokens == sorted(set(tokens))
 
 
+def test_a_removed_key_leaves_its_token_for_an_hour(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """Nobody sees it: it is no record for any verb, counts nowhere, and makes the next claim a first attempt."""
+    grant = granted(backend.claim(request("key")))
+    backend.abandon(grant, error="boom", in_doubt=True)
+    (seen,) = backend.read(["key"])
+    assert seen is not None
+    assert backend.delete(seen)
+    left = _item(backend, "key")
+    assert int(left["token"]["N"]) == grant.token
+    assert int(left["ttl"]["N"]) == grant.token // SECOND + 2 * HOUR
+    assert backend.read(["key", "other"]) == [None, None]
+    for listed in (
+        backend.scan(),
+        backend.scan(run_id="run"),
+        backend.scan(state="committed"),
+        backend.scan(prefix="k"),
+    ):
+        assert not listed.items
+    assert not backend.delete(seen)
+    assert not backend.resolve(seen, nonce="settled", result=None)
+    assert backend.renew([grant]) == [None]
+    assert not backend.abandon(grant, error=None, in_doubt=False)
+    with pytest.raises(durastore.ClaimLost, match="its record was forgotten"):
+        backend.commit(grant, result=RESULT)
+    with pytest.raises(durastore.ClaimLost, match="its record was forgotten"):
+        backend.transact(grant, lambda tx: RESULT)
+    assert backend.sweep().records == 0
+    assert _item(backend, "key") == left, "a claim may be on its way"
+    answer = backend.claim(request("key"))
+    assert isinstance(answer, Granted)
+    assert (answer.grant.attempt, answer.grant.token, answer.took_over) == (1, grant.token + 1, None)
+    (seen,) = backend.read(["key"])
+    assert seen is not None
+    assert seen.error is None
+    assert "ttl" not in _item(backend, "key")
+    assert backend.delete(seen)
+    tap.shift = HOUR + 60
+    backend.time()
+    assert backend.sweep() == durastore.contract.Swept(0, 0, more=False)
+    assert not _has_item(backend, "key")
+
+
+def test_an_old_key_leaves_nothing(backend: DynamoDBBackend, tap: Wiretap) -> None:
+    """No claim is on its way for an hour: what is removed or swept after one is gone."""
+    backend.commit(granted(backend.claim(request("kept"))), result=RESULT)
+    for key in ("due", "young"):
+        tap.shift = HOUR + 60 if key == "young" else 0
+        backend.commit(
+            granted(backend.claim(request(key))), result=RESULT, retain=2 * HOUR * SECOND if key == "due" else MINUTE
+        )
+    tap.shift = 2 * HOUR + 60
+    (seen,) = backend.read(["kept"])
+    assert seen is not None
+    assert backend.delete(seen)
+    assert backend.sweep().records == 2
+    assert [_has_item(backend, key) for key in ("kept", "due", "young")] == [False, False, True]
+    tap.shift = 3 * HOUR
+    backend.time()
+    assert backend.sweep().records == 0
+    assert not _has_item(backend, "young")
+
+
+def test_a_record_comes_back_where_one_was_removed(backend: DynamoDBBackend) -> None:
+    """An import after a removal writes the record and the run as they were, with their numbers."""
+    first = backend.incarnate("run")
+    backend.save(durastore.contract.StoredProgress("run", 3, RESULT))
+    backend.commit(granted(backend.claim(request("key"))), result=RESULT)
+    (seen,), run = backend.read(["key"]), backend.load("run")
+    assert seen is not None
+    assert run is not None
+    assert backend.delete(seen)
+    assert backend.delete_run("run")
+    backend.place([seen])
+    backend.place_run(run)
+    assert backend.read(["key"]) == [seen]
+    assert backend.load("run") == run
+    assert run.incarnation == first
+    assert backend.incarnate("run") == first + 1
+
+
+def test_a_removed_run_leaves_its_incarnation(backend: DynamoDBBackend) -> None:
+    """Nobody sees it, also when the run is saved anew; only the next incarnation is higher."""
+    first = backend.incarnate("run")
+    backend.save(durastore.contract.StoredProgress("run", 3, RESULT))
+    assert backend.delete_run("run")
+    assert not backend.delete_run("run")
+    assert backend.load("run") is None
+    assert not backend.scan_runs().items
+    saved = backend.save(durastore.contract.StoredProgress("run", 1, RESULT))
+    assert (saved.step, saved.incarnation) == (1, 0)
+    assert backend.load("run") == saved
+    assert "ttl" not in _item(backend, "run", of_a_run=True)
+    assert backend.delete_run("run")
+    assert "ttl" in _item(backend, "run", of_a_run=True)
+    assert backend.incarnate("run") == first + 1
+    run = backend.load("run")
+    assert run is not None
+    assert (run.step, run.state, run.incarnation) == (0, None, first + 1)
+    assert "ttl" not in _item(backend, "run", of_a_run=True)
+
+
 @pytest.mark.parametrize("retried", [False, True])
 def test_tokens_grow_while_a_claim_is_on_its_way(
     backend: DynamoDBBackend, tap: Wiretap, another: Another, retried: bool
@@ -361,11 +494,14 @@ def test_retention_is_logical_and_ttl_comes_later(backend: DynamoDBBackend, tap:
     assert "ttl" not in _item(backend, "gone"), "a claim is not deleted under its holder"
 
 
-def _item(backend: DynamoDBBackend, key: str) -> dict[str, Any]:
-    found: dict[str, Any] = backend.client.get_item(
-        TableName=TABLE, Key=backend._names.record(key), ConsistentRead=True
-    )["Item"]
+def _item(backend: DynamoDBBackend, name: str, *, of_a_run: bool = False) -> dict[str, Any]:
+    key = backend._names.run(name) if of_a_run else backend._names.record(name)
+    found: dict[str, Any] = backend.client.get_item(TableName=TABLE, Key=key, ConsistentRead=True)["Item"]
     return found
+
+
+def _has_item(backend: DynamoDBBackend, key: str) -> bool:
+    return "Item" in backend.client.get_item(TableName=TABLE, Key=backend._names.record(key), ConsistentRead=True)
 
 
 # The clock itself
